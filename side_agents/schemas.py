@@ -1,0 +1,59 @@
+"""Validation at the borders: tool input, config files; and the JSON schemas that come from the same dataclasses.
+
+pydantic is imported inside the functions, because no command that only reads state needs it (DESIGN 9, rule of weight).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from side_agents.errors import UsageError
+from side_agents.models import camel_name
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict, TypeAdapter
+
+T = TypeVar("T")
+
+# For dataclasses that cross a border: camelCase outside, unknown keys refused.
+BORDER: ConfigDict = {"alias_generator": camel_name, "populate_by_name": True, "extra": "forbid"}
+
+
+_ADAPTERS: dict[type[Any], Any] = {}
+
+
+def _adapter(cls: type[T]) -> TypeAdapter[T]:
+    from pydantic import TypeAdapter
+
+    # Building a validator costs milliseconds, and a warm front end asks for the same few again and again.
+    if cls not in _ADAPTERS:
+        _ADAPTERS[cls] = TypeAdapter(cls)
+    adapter: TypeAdapter[T] = _ADAPTERS[cls]
+    return adapter
+
+
+def validate(cls: type[T], data: Mapping[str, Any], *, what: str) -> T:
+    """Build ``cls`` from untrusted data, strictly: ``"3"`` is no integer, an unknown key is an error.
+
+    Raises UsageError with one line for each fault, naming ``what`` was read.
+    """
+    from pydantic import ValidationError
+
+    try:
+        # As JSON, because strict Python input would refuse lists for tuples and words for enums.
+        text = json.dumps(dict(data), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        # TOML has dates, infinity and "not a number", which no setting and no input can be.
+        raise UsageError(f"{what} is not valid: {error}. Nothing was changed.") from error
+    try:
+        return _adapter(cls).validate_json(text, strict=True)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'value'}: {fault['msg']}" for fault in error.errors())
+        raise UsageError(f"{what} is not valid: {faults}. Nothing was changed.") from error
+
+
+def json_schema(cls: type[Any]) -> dict[str, Any]:
+    """The JSON schema of a border dataclass, with the names used outside."""
+    return _adapter(cls).json_schema(by_alias=True)
