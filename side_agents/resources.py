@@ -1,0 +1,25 @@
+"""Where the files that ship beside the code are: in the wheel inside the package, in a checkout next to it."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from side_agents.errors import NotFoundError
+
+
+def template_path(name: str) -> Path:
+    """The path of ``templates/<name>``. Raises NotFoundError when the installation lacks it."""
+    package = Path(str(files("side_agents")))
+    for folder in (package / "templates", package.parent / "templates"):
+        if (folder / name).is_file():
+            return folder / name
+    raise NotFoundError(
+        f"The template {name} is missing from this installation of side-agents; nothing was changed.",
+        hint="Install side-agents again.",
+    )
+
+
+def template_text(name: str) -> str:
+    """The text of ``templates/<name>``. Raises NotFoundError when the installation lacks it."""
+    return template_path(name).read_text(encoding="utf-8")

@@ -1,0 +1,43 @@
+// Files as the extension needs them: read without failing, created once or not at all.
+
+import { linkSync, readFileSync, realpathSync, unlinkSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+
+// Create a file that nobody has created yet; it is complete as soon as it can be seen.
+export function createOnce(path, content) {
+  const draft = `${path}.${process.pid}`;
+  writeFileSync(draft, content, { mode: 0o600 });
+  try {
+    linkSync(draft, path);
+    return true;
+  } catch (error) {
+    if (error.code === "EEXIST") return false;
+    throw error;
+  } finally {
+    unlinkSync(draft);
+  }
+}
+
+export function readText(path) {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+export function readJson(path) {
+  try {
+    return JSON.parse(readText(path));
+  } catch {
+    return null;
+  }
+}
+
+export function realPath(path) {
+  try {
+    return realpathSync(path);
+  } catch {
+    return resolve(path);
+  }
+}

@@ -1,0 +1,64 @@
+"""Fixtures for tests with real coding agents from npm, each pinned by a lock file in ``clients/NAME``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.pi_support import PiAgent, PiRig
+from tests.fakes.model_server import ModelServer
+
+CLIENTS = Path(__file__).parent / "clients"
+# One worker has all tests of a version (with --dist loadgroup), so that its agents are started once.
+PI_VERSIONS = [
+    pytest.param(version, marks=[pytest.mark.real_client(name), pytest.mark.xdist_group(name)], id=name)
+    for version in ("0.73.1", "1.6.0")
+    for name in [f"pi-{version}"]
+]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test whose client is not installed fails in CI; elsewhere it is skipped with the command that installs it."""
+    for marker in item.iter_markers("real_client"):
+        folder = CLIENTS / marker.args[0]
+        if (folder / "node_modules" / ".package-lock.json").exists():
+            continue
+        reason = f"{marker.args[0]} is not installed: (cd tests/e2e/clients/{folder.name} && npm ci --ignore-scripts)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=PI_VERSIONS)
+def pi_rig(
+    request: pytest.FixtureRequest, model: ModelServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PiRig]:
+    """A tmux server, a home and an agent folder for one version of Pi."""
+    version = request.param
+    rig = PiRig(CLIENTS / f"pi-{version}", version, model, tmp_path_factory.mktemp(f"pi-{version}-"))
+    yield rig
+    rig.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_pi(pi_rig: PiRig) -> PiAgent:
+    """One agent of this version that many tests use in turn; its first turn is over."""
+    agent = pi_rig.launch("SAY: hello from the first turn")
+    agent.wait_event("turn_end")
+    return agent
+
+
+@pytest.fixture
+def pi(shared_pi: PiAgent) -> PiAgent:
+    """The shared agent, idle and with an empty box; its ``new_events`` begin here."""
+    shared_pi.settle()
+    return shared_pi
