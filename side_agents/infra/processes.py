@@ -72,6 +72,11 @@ def end_tree(refs: Sequence[ProcessRef], *, term_wait: float = 3.0, kill_wait: f
     return _wait_for_end(left, kill_wait)
 
 
+def terminate(ref: ProcessRef) -> None:
+    """Ask this very process to end, with TERM; nothing happens when it is gone or not ours to signal."""
+    _signal(ref, signal.SIGTERM)
+
+
 def open_handle(pid: int) -> int | None:
     """A pidfd, which polls readable when the process ends; None where the kernel has none to give.
 

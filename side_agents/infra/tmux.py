@@ -12,8 +12,8 @@ largest part of what a ``check`` or ``send`` may cost.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +28,8 @@ from side_agents.infra.tmux_call import (
     change,
     checked,
     client,
+    ended_meanwhile,
+    failure,
     pipe_command,
     raw,
     target,
@@ -139,7 +141,7 @@ class Tmux:
         if not text:
             return
         pane = target(pane_id, "%")
-        buffer = f"side-agents-{secrets.token_hex(8)}"
+        buffer = f"side-agents-{os.urandom(8).hex()}"
         commands = ("load-buffer", "-b", buffer, "-", ";", "paste-buffer", "-p", "-d", "-b", buffer, "-t", pane)
         try:
             checked(raw(self.socket, *commands, deadline=_PASTE_DEADLINE, input=text))
@@ -277,8 +279,9 @@ class Tmux:
     def kill_server(self) -> None:
         """End the server behind this very socket; no error when there is none."""
         done = raw(self.socket, "kill-server", deadline=DEADLINE)
-        if done.returncode != 0 and unanswered(done.error_text) is not Outcome.NO_SERVER:
-            checked(done)
+        gone = unanswered(done.error_text) is Outcome.NO_SERVER or ended_meanwhile(done.error_text)
+        if done.returncode != 0 and not gone:
+            raise failure(done.argv, done.returncode, done.error_text)
 
 
 def _options(window_id: str, pane_id: str, tag: str) -> list[list[str]]:

@@ -69,6 +69,11 @@ def unanswered(words: str) -> Outcome | None:
     return None
 
 
+def ended_meanwhile(words: str) -> bool:
+    """Whether the server went away while it was asked: what happens to who asks twice for its end."""
+    return re.search(r"lost server|server exited", words) is not None
+
+
 def target(value: str, sigil: str) -> str:
     """The id itself. Anything else would be looked up as a name, by prefix and glob, so UsageError is raised."""
     if not re.fullmatch(rf"{re.escape(sigil)}[0-9]+", value):

@@ -7,7 +7,7 @@ split by a printable random word that no pane can foresee.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -104,7 +104,7 @@ class Sweep:
 class SweepQuery:
     """The arguments of the one tmux call of a sweep, and the reader of its answer."""
 
-    word: str = field(default_factory=lambda: secrets.token_hex(6))
+    word: str = field(default_factory=lambda: os.urandom(6).hex())
 
     def argv(self) -> tuple[str, ...]:
         """tmux commands; the first one names the server even when it has no panes (``exit-empty off``)."""

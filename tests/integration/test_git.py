@@ -328,6 +328,7 @@ def test_an_outer_gits_variables_do_not_redirect_us(
     repo: Repository, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_repository(tmp_path / "other")
+    other.commit("other.txt")
     for name, value in {
         "GIT_DIR": other.path / ".git",
         "GIT_WORK_TREE": other.path,
@@ -498,6 +499,20 @@ def test_x10_an_unmerged_branch_survives_reuse(repo: Repository, git: Git, slot:
     assert not (slot.path / "work.txt").exists()
     assert (slot.path / "ignored" / "cache").exists()
     assert slot.status() == ""
+
+
+def test_reuse_never_moves_a_branch_that_exists(repo: Repository, git: Git, slot: Repository) -> None:
+    unmerged = slot.commit("work.txt", "work")
+    repo.git("branch", "side-agent/parked")
+    parked = repo.head()
+    repo.commit()
+    for taken in ("side-agent/parked", "side-agent/first"):
+        with pytest.raises(ConflictError):
+            git_worktrees.reuse(Git(slot.path), taken, "main")
+    assert git.resolve("side-agent/parked") == parked
+    assert git.resolve("side-agent/first") == unmerged
+    assert Git(slot.path).current_branch() == "side-agent/first"
+    assert (slot.path / "work.txt").exists()
 
 
 def test_reuse_of_a_detached_slot_leaves_a_rescue_ref(git: Git, slot: Repository) -> None:

@@ -1,0 +1,85 @@
+"""What the use cases take and give: plain values that the command line, the tools and later front ends render."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from side_agents.models import AgentRecord, DeliveryState, Tombstone
+
+TASK_PREVIEW = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """One agent to start.
+
+    ``branch_hint`` wins over the slug of the task. ``base`` is a revision in the caller's checkout, by default HEAD.
+    ``with_changes`` carries the caller's uncommitted work over. ``session`` names the caller's conversation.
+    """
+
+    task: str
+    branch_hint: str = ""
+    client: str | None = None
+    model: str | None = None
+    base: str | None = None
+    with_changes: bool = False
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running agent; its record holds window, worktree, branch and warnings."""
+
+    record: AgentRecord
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One agent: its record, or its tombstone when it has left the registry, and the last lines that it showed."""
+
+    record: AgentRecord | None
+    tombstone: Tombstone | None
+    backlog: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """The agent that reached a wanted state, why it was returned, and the cursor to pass as ``after`` next time."""
+
+    checked: Checked
+    reason: str
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one message; ``evidence`` says how that is known."""
+
+    agent_id: str
+    state: DeliveryState
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All agents of the registry, in tree order with their depth below the root, and, if asked for, those that left.
+
+    ``unreadable`` names rows that this version cannot read. ``notes`` are things to know, such as a tmux that gave no
+    answer.
+    """
+
+    records: tuple[AgentRecord, ...]
+    tombstones: tuple[Tombstone, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What a stop ended and what it kept; ``survivors`` are processes that could not be ended."""
+
+    tombstone: Tombstone
+    ended_processes: int
+    kept: str
+    survivors: tuple[int, ...] = ()
