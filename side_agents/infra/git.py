@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from side_agents.errors import GitError, NoCommitsError
-from side_agents.infra import fs
+from side_agents.infra import fs, git_refs
 from side_agents.infra.git_call import DEADLINE, call
 from side_agents.infra.git_layout import RepositoryLayout, find_layout
 from side_agents.infra.proc import Completed
@@ -105,7 +105,11 @@ class Git:
 
     def head_commit(self) -> str:
         """The commit of HEAD. Raises NoCommitsError before the first commit."""
-        commit = self.resolve("HEAD")
+        layout = self.layout()
+        try:
+            commit = git_refs.read_head(layout.git_dir, layout.common_dir)
+        except git_refs.UnreadableError:
+            commit = self.resolve("HEAD")
         if commit is None:
             raise NoCommitsError(
                 f"The repository of {self.directory} has no commit yet, so there is nothing to start from.",
@@ -132,11 +136,19 @@ class Git:
 
     def branch_exists(self, name: str) -> bool:
         """Whether exactly this local branch ("side-agent/x") exists."""
-        return self.run("show-ref", "--verify", "--quiet", "--", f"refs/heads/{name}", check=False).returncode == 0
+        ref = f"refs/heads/{name}"
+        try:
+            return git_refs.read_ref(self.layout().common_dir, ref) is not None
+        except git_refs.UnreadableError:
+            return self.run("show-ref", "--verify", "--quiet", "--", ref, check=False).returncode == 0
 
     def side_agent_refs(self) -> list[RefEntry]:
         """All branches named side-agent/..., and a plain ``side-agent``, which makes such names impossible."""
-        listed = self.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/side-agent")
+        top = AGENT_REFS.rstrip("/")
+        try:
+            return [RefEntry(*pair) for pair in git_refs.list_refs(self.layout().common_dir, top).items()]
+        except git_refs.UnreadableError:
+            listed = self.text("for-each-ref", "--format=%(refname) %(objectname)", top)
         pairs = (line.rsplit(" ", 1) for line in listed.splitlines())
         return [RefEntry(name, commit) for name, commit in pairs]
 
