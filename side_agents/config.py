@@ -68,6 +68,9 @@ def load(files: tuple[Path, ...]) -> Config:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        # Mostly there is none, and the parser costs as much as reading the registry.
+        return None
     import tomllib
 
     try:

@@ -12,14 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from side_agents import names
-from side_agents.core import backlog, journal, leases, tree
+from side_agents.core import journal, leases, tree
 from side_agents.core.context import Context
 from side_agents.core.registry import RegistryState
-from side_agents.core.results import Checked, Listed
+from side_agents.core.results import BACKLOG_LINES, Checked, Listed
 from side_agents.core.status import OWNER_DIED, Facts, is_new_stop, judge
 from side_agents.errors import StateError, TmuxError, UsageError
 from side_agents.infra import clock, fs, git_refs, processes
-from side_agents.infra.tmux import Tmux
 from side_agents.infra.tmux_sweep import Presence, Sweep
 from side_agents.models import AgentRecord, AgentStatus, EndedBy, ExitMarker, ProcessRef, Tombstone
 from side_agents.paths import RuntimePaths
@@ -102,6 +101,10 @@ def entomb(context: Context, record: AgentRecord, ended_by: EndedBy) -> Tombston
 
 def _sweep(records: Iterable[AgentRecord]) -> dict[str, Sweep]:
     sockets = {record.tmux_socket for record in records if record.tmux_socket and _is_open(record)}
+    if not sockets:
+        return {}
+    from side_agents.infra.tmux import Tmux
+
     return {socket: Tmux(Path(socket)).sweep() for socket in sorted(sockets)}
 
 
@@ -236,7 +239,7 @@ def quiet_delay(context: Context, record: AgentRecord) -> float | None:
     return None if client.reports_events else client.quiet_seconds / 2
 
 
-def check(context: Context, agent_id: str, *, lines: int = backlog.LINES) -> Checked:
+def check(context: Context, agent_id: str, *, lines: int = BACKLOG_LINES) -> Checked:
     """One agent as it is now, with the last lines that it showed; ``done`` for one that has finished (X18).
 
     Raises UsageError for an empty id and UnknownAgentError for one never seen.
@@ -254,8 +257,11 @@ def check(context: Context, agent_id: str, *, lines: int = backlog.LINES) -> Che
     return Checked(None, stone, tuple(last_lines(context, name, None, lines)))
 
 
-def last_lines(context: Context, agent_id: str, record: AgentRecord | None, lines: int = backlog.LINES) -> list[str]:
+def last_lines(context: Context, agent_id: str, record: AgentRecord | None, lines: int = BACKLOG_LINES) -> list[str]:
     """What the agent showed last: its visible pane while it runs, else the end of its log."""
+    from side_agents.core import backlog
+    from side_agents.infra.tmux import Tmux
+
     if record is not None and _has_pane(record):
         try:
             pane = Tmux(Path(record.tmux_socket or "")).capture(record.tmux_pane_id or "")

@@ -221,4 +221,7 @@ def _content(state: RegistryState) -> dict[str, Any]:
 
 
 def _row(record: AgentRecord, read: tuple[AgentRecord, Any] | None) -> Any:
-    return read[1] if read is not None and read[0] == record else record.to_json()
+    # Identity first: comparing a thousand records field by field is what a change would mostly consist of.
+    if read is not None and (read[0] is record or read[0] == record):
+        return read[1]
+    return record.to_json()

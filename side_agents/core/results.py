@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from side_agents.models import AgentRecord, DeliveryState, Tombstone
 
 TASK_PREVIEW = 200
+BACKLOG_LINES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

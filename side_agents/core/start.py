@@ -491,7 +491,7 @@ def _roll_back(context: Context, plan: _Plan, record: AgentRecord, error: BaseEx
 def _attempt(what: str, step: Callable[[], str]) -> str:
     try:
         return step()
-    except (SideAgentsError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other parts have to be tried
         return f"{what} is left as it is ({error})"
 
 

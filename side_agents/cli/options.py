@@ -1,0 +1,77 @@
+"""Options, arguments and input that several commands share; the only reader of the environment besides the border."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from side_agents.cli.here import open_here
+from side_agents.errors import SideAgentsError, UsageError
+from side_agents.names import normalise_id, normalise_ids
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+
+
+def complete_ids(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of live agents for a shell's completion; none where there is nothing to offer."""
+    try:
+        known = open_here().registry.read().ids
+    except SideAgentsError:
+        return []
+    return sorted(name for name in known if name.startswith(incomplete))
+
+
+def _one_id(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    found = normalise_id(value)
+    if not found:
+        raise UsageError("The agent's id is empty. Nothing was done.", hint="`side-agents list` shows the ids.")
+    return found
+
+
+def _each_id(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return normalise_ids(values)
+
+
+# The branch name side-agent/<id> is taken for the id too.
+agent_argument = click.argument("agent_id", metavar="ID", callback=_one_id, shell_complete=complete_ids)
+agents_argument = click.argument("agent_ids", metavar="ID...", nargs=-1, callback=_each_id, shell_complete=complete_ids)
+
+
+def read_text(words: Sequence[str], file: str | None, *, what: str) -> str:
+    """The text of a task or message from the words of the command line, a file, or with ``-`` standard input.
+
+    Raises UsageError unless exactly one of them is given and says something; bytes that are not UTF-8 survive.
+    """
+    if file is not None and words:
+        raise UsageError(f"The {what} was given twice: as words and with --file. Nothing was done.")
+    if file is None and not words:
+        advice = "Give it as words, with --file FILE, or as - to read standard input."
+        raise UsageError(f"There is no {what}.", hint=advice)
+    if file is not None and file != "-":
+        content = _read_file(Path(file))
+    elif file == "-" or list(words) == ["-"]:
+        content = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    else:
+        content = " ".join(words)
+    if not content.strip():
+        raise UsageError(f"The {what} is empty. Nothing was done.")
+    return content
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}. Nothing was done.") from error
+
+
+def require_confirmation(question: str, *, yes: bool, as_json: bool) -> None:
+    """Ask on a terminal; without one, or for a program, ``--yes`` is needed. Raises UsageError or click.Abort."""
+    if yes:
+        return
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("This needs a yes, and there is no terminal to ask on. Nothing was done.", hint="Add --yes.")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,296 @@
+"""Where errors become exit statuses and words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from side_agents import __version__, errors
+from side_agents.cli import border, root
+from side_agents.core import registry
+from tests.support.repositories import Repository
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = border.run(arguments)
+        written = capsys.readouterr()
+        return status, written.out, written.err
+
+    return call
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Make ``side-agents list`` raise something."""
+
+    def install(error: BaseException) -> None:
+        def boom(as_json: bool, words: tuple[str, ...]) -> None:
+            raise error
+
+        params = [click.Option(["--json", "as_json"], is_flag=True), click.Argument(["words"], nargs=-1)]
+        command = click.Command("list", callback=boom, params=params)
+        monkeypatch.setattr(root.LazyGroup, "get_command", lambda self, context, name: command)
+
+    return install
+
+
+def all_errors(base: type[errors.SideAgentsError] = errors.SideAgentsError) -> list[type[errors.SideAgentsError]]:
+    return [base, *(found for below in base.__subclasses__() for found in all_errors(below))]
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.code)
+def test_every_kind_of_error_has_its_exit_status_and_two_lines(kind: Any, run: Run, failing: Any) -> None:
+    failing(kind("It broke. Nothing was changed.", hint="Mend it."))
+
+    status, out, err = run("list")
+
+    assert (status, out) == (kind.exit_status, "")
+    assert err == "error: It broke. Nothing was changed.\nhint: Mend it.\n"
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.code)
+def test_with_json_every_kind_of_error_is_one_object_on_standard_output(kind: Any, run: Run, failing: Any) -> None:
+    failing(kind("It broke.", hint="Mend it."))
+
+    status, out, err = run("list", "--json")
+
+    assert (status, err) == (kind.exit_status, "")
+    assert json.loads(out) == {"ok": False, "error": "It broke.", "code": kind.code, "hint": "Mend it."}
+
+
+def test_an_error_without_a_hint_has_one_line_and_no_hint_key(run: Run, failing: Any) -> None:
+    failing(errors.BusyError("Held."))
+
+    assert run("list")[2] == "error: Held.\n"
+    assert "hint" not in json.loads(run("list", "--json")[1])
+
+
+def test_terminal_sequences_in_an_error_do_not_reach_the_terminal(run: Run, failing: Any) -> None:
+    failing(errors.GitError("git says \x1b]0;owned\x07\x1b[31mred\x9bm"))
+
+    assert run("list")[2] == "error: git says red\n"
+
+
+def test_an_unexpected_exception_is_no_traceback_but_a_private_report(run: Run, failing: Any, home: Path) -> None:
+    failing(RuntimeError("secret of the program"))
+
+    status, out, err = run("list", "my private task")
+
+    reports = list((home / ".cache/side-agents/reports").iterdir())
+    assert (status, out) == (70, "")
+    assert "Traceback" not in err
+    assert str(reports[0]) in err
+    assert stat.S_IMODE(reports[0].stat().st_mode) == 0o600
+    report = reports[0].read_text(encoding="utf-8")
+    assert "Traceback" in report
+    assert __version__ in report
+    assert "my private task" not in report
+
+
+def test_an_unexpected_exception_with_json_is_an_object_too(run: Run, failing: Any) -> None:
+    failing(ZeroDivisionError("x"))
+
+    status, out, _ = run("list", "--json")
+
+    assert status == 70
+    assert json.loads(out)["code"] == "internal"
+
+
+def test_a_report_that_cannot_be_saved_does_not_hide_the_fault(run: Run, failing: Any, home: Path) -> None:
+    (home / ".cache").write_text("in the way", encoding="utf-8")
+    failing(RuntimeError("the first fault"))
+
+    status, _, err = run("list")
+
+    assert status == 70
+    assert "the first fault" in err
+    assert "could not be saved" in err
+
+
+def test_an_interrupt_is_130_and_says_so(run: Run, failing: Any) -> None:
+    failing(KeyboardInterrupt())
+
+    assert run("list") == (130, "", "\nInterrupted.\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_is_128_and_its_number_after_cleaning_up(
+    number: int, status: int, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    cleaned: list[bool] = []
+
+    def raise_signal() -> None:
+        try:
+            signal.raise_signal(number)
+        finally:
+            cleaned.append(True)
+
+    command = click.Command("list", callback=raise_signal)
+    monkeypatch.setattr(root.LazyGroup, "get_command", lambda self, context, name: command)
+    before = signal.getsignal(number)
+
+    assert run("list")[0] == status
+    assert cleaned
+    assert signal.getsignal(number) is before
+
+
+def test_an_unanswered_question_is_an_error_without_a_traceback(run: Run, failing: Any) -> None:
+    failing(click.Abort())
+
+    status, _, err = run("list")
+
+    assert status == 1
+    assert err.startswith("error: Nothing was done")
+
+
+def test_an_interrupt_at_a_question_is_an_interrupt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask() -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise click.Abort from None
+
+    command = click.Command("list", callback=ask)
+    monkeypatch.setattr(root.LazyGroup, "get_command", lambda self, context, name: command)
+
+    assert run("list")[0] == 130
+
+
+def test_a_reader_that_went_away_is_silent() -> None:
+    code = (
+        "import os, sys\n"
+        "from side_agents.cli import border\n"
+        "r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
+        "sys.stdout = open(1, 'w')\n"
+        "sys.exit(border.run(['--help']))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, check=False)
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_version_comes_from_the_constant_without_a_parser(run: Run) -> None:
+    assert run("--version") == (0, f"side-agents {__version__}\n", "")
+    assert run("-V")[1] == f"side-agents {__version__}\n"
+
+
+def test_a_typo_is_answered_with_the_nearest_command(run: Run) -> None:
+    status, _, err = run("sttaus")
+
+    assert status == 2
+    assert err == "error: There is no command sttaus.\nhint: Did you mean `side-agents status`?\n"
+
+
+def test_a_typo_with_json_is_one_object(run: Run) -> None:
+    status, out, _ = run("nothing-like-it", "--json")
+
+    assert status == 2
+    assert json.loads(out)["code"] == "usage"
+
+
+def test_an_unknown_option_is_a_usage_error_with_a_way_out(run: Run) -> None:
+    status, _, err = run("start", "-x")
+
+    assert status == 2
+    assert err.startswith("error: No such option")
+    assert "after `--`" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["check", "x", "--json"], True),
+        (["--json"], True),
+        (["send", "x", "--", "--json"], False),
+        (["list"], False),
+        (["tool", "agent-check"], True),
+        (["send", "x", "tool"], False),
+    ],
+)
+def test_json_is_asked_for_before_the_double_dash_only(arguments: list[str], expected: bool) -> None:
+    assert border.wants_json(arguments) is expected
+
+
+def test_without_a_terminal_and_a_command_the_help_is_shown(run: Run) -> None:
+    status, out, _ = run()
+
+    assert status == 0
+    assert out.startswith("Usage: side-agents")
+
+
+def test_outside_a_repository_a_command_refuses(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    status, out, _ = run("list", "--json")
+
+    assert status == errors.NotARepositoryError.exit_status
+    assert json.loads(out)["code"] == "not-a-repository"
+
+
+def test_a_folder_that_was_removed_is_an_ordinary_error(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    status, _, err = run("list")
+
+    assert status == errors.NotFoundError.exit_status
+    assert "no longer exists" in err
+
+
+def test_completion_offers_commands_and_options_without_importing_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(border.COMPLETE_VARIABLE, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "side-agents st")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setattr(root.LazyGroup, "get_command", lambda self, context, name: pytest.fail(f"imported {name}"))
+
+    status, out, _ = run()
+
+    assert status == 0
+    assert out.split() == ["plain,start", "plain,stop", "plain,status"]
+
+
+def test_completion_offers_the_ids_of_live_agents(run: Run, repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = registry.RegistryState(foreign={"fix-login": {}, "fix-docs": {}, "other": {}})
+    monkeypatch.setattr(registry.Registry, "read", lambda self: state)
+    monkeypatch.chdir(repo.path)
+    monkeypatch.setenv(border.COMPLETE_VARIABLE, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "side-agents check fix")
+    monkeypatch.setenv("COMP_CWORD", "2")
+
+    assert run()[1].split() == ["plain,fix-docs", "plain,fix-login"]
+
+
+def test_a_reader_finds_the_entry_point_usable_as_a_module(repo: Repository) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "side_agents", "list", "--json"],
+        cwd=repo.path,
+        env={**os.environ, "PYTHONPATH": str(Path(border.__file__).parents[2])},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["agents"] == []
+    assert not (repo.path / ".pi").exists()
