@@ -43,9 +43,9 @@ def validate(cls: type[T], data: Mapping[str, Any], *, what: str) -> T:
 
     try:
         # As JSON, because strict Python input would refuse lists for tuples and words for enums.
-        text = json.dumps(dict(data), allow_nan=False)
+        text = json.dumps(dict(data), allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        # TOML has dates, infinity and "not a number", which no setting and no input can be.
+        # TOML has dates, infinity and "not a number", JSON has halves of characters: no setting or input can be one.
         raise UsageError(f"{what} is not valid: {error}. Nothing was changed.") from error
     try:
         return _adapter(cls).validate_json(text, strict=True)

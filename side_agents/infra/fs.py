@@ -49,14 +49,19 @@ def replace(path: Path, data: bytes | str, *, mode: int = 0o600, durable: bool =
 def keep_previous(path: Path, backup: Path) -> None:
     """Give the present content of a file a second name, before the file is replaced; nothing to do when there is none.
 
-    A hard link, so it costs no copy and is as durable as the file itself. Raises StateError; both are as they were.
+    A hard link, so it costs no copy and is as durable as the file itself; where the file system has none, a copy.
+    Raises StateError; both are as they were.
     """
     temp = backup.with_name(f".{backup.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
     try:
-        os.link(path, temp)
+        try:
+            os.link(path, temp)
+        except FileNotFoundError:
+            return
+        except OSError:
+            replace(backup, path.read_bytes())
+            return
         temp.replace(backup)
-    except FileNotFoundError:
-        return
     except OSError as error:
         raise StateError(f"{path} could not be kept as {backup} ({error.strerror}); both are as they were.") from error
     finally:

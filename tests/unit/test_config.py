@@ -46,7 +46,7 @@ def test_without_a_file_nothing_heavy_is_loaded(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_setting_can_be_set(tmp_path: Path) -> None:
+def test_settings_of_every_kind_can_be_set(tmp_path: Path) -> None:
     path = file(
         tmp_path,
         """

@@ -389,3 +389,22 @@ def test_a_folder_that_cannot_be_synced_is_no_failure(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", refuse_folders)
     fs.replace(tmp_path / "state", "x")
     assert (tmp_path / "state").read_text() == "x"
+
+
+def test_the_previous_content_is_kept_where_hard_links_do_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    file, backup = tmp_path / "state", tmp_path / "state.bak"
+    fs.keep_previous(file, backup)
+    assert not backup.exists()
+    for content in ("one", "two", "three"):
+        fs.keep_previous(file, backup)
+        fs.replace(file, content)
+    assert backup.read_text() == "two"
+    monkeypatch.setattr(os, "link", refuse)
+    fs.keep_previous(file, backup)
+    assert backup.read_text() == "three"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "state.bak"]
