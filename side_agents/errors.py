@@ -17,7 +17,8 @@ SideAgentsError                error              1
 │   ├── NotInTmuxError         not-in-tmux        8
 │   ├── NotARepositoryError    not-a-repository   8
 │   ├── NoCommitsError         no-commits         8
-│   └── DepthError             depth              8
+│   ├── DepthError             depth              8
+│   └── BudgetError            budget             8
 ├── NotDeliveredError          not-delivered      9   a message was not taken by the agent
 ├── WaitTimeoutError           timeout           10
 ├── StartFailedError           start-failed      11   a start was rolled back; says what is left
@@ -169,6 +170,12 @@ class DepthError(RefusedError):
     """The nesting limit is reached."""
 
     code = "depth"
+
+
+class BudgetError(RefusedError):
+    """As many agents run as the settings allow."""
+
+    code = "budget"
 
 
 class NotDeliveredError(SideAgentsError):

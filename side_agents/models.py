@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -84,6 +84,15 @@ class WindowClose(StrEnum):
     CLOSE = "close"
 
 
+class FinishPolicy(StrEnum):
+    """How finished work reaches its target branch."""
+
+    REBASE_FF = "rebase-ff"
+    SQUASH = "squash"
+    MERGE = "merge"
+    PR = "pr"
+
+
 class DeliveryState(StrEnum):
     """What became of a message (reference/field-reports 30)."""
 
@@ -124,10 +133,12 @@ def stored_fields(cls: Any) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _primitive_fields(cls: Any) -> tuple[tuple[str, type], ...]:
+def _readers(cls: Any) -> dict[str, tuple[str, type | None, Callable[[Any], Any] | None]]:
+    """By JSON key: attribute name, the primitive type to insist on, the conversion to it."""
     kinds: dict[str, type] = {"str": str, "int": int, "bool": bool}
-    pairs = ((f.name, str(f.type).split(" ", 1)[0]) for f in dataclasses.fields(cls))
-    return tuple((name, kinds[kind]) for name, kind in pairs if kind in kinds)
+    types = {f.name: str(f.type).split(" ", 1)[0] for f in dataclasses.fields(cls)}
+    convert = converters(cls)
+    return {key: (name, kinds.get(types[name]), convert.get(name)) for name, key in stored_fields(cls)}
 
 
 def _is_a(value: object, expected: type) -> bool:
@@ -159,16 +170,18 @@ class Stored:
         if not isinstance(data, Mapping):
             raise TypeError(f"not an object: {data!r:.60}")
         shape: Any = cls
-        fields = stored_fields(shape)
-        values = {name: data[key] for name, key in fields if data.get(key) is not None}
-        for name, convert in converters(cls).items():
-            if name in values:
-                values[name] = convert(values[name])
-        for name, expected in _primitive_fields(shape):
-            if name in values and not _is_a(values[name], expected):
-                raise ValueError(f"{camel_name(name)} is not {expected.__name__}: {values[name]!r:.60}")
-        known = {key for _, key in fields}
-        extra = {key: value for key, value in data.items() if key not in known}
+        readers = _readers(shape)
+        values: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        for key, value in data.items():
+            reader = readers.get(key)
+            if reader is None:
+                extra[key] = value
+            elif value is not None:
+                name, expected, convert = reader
+                values[name] = converted = value if convert is None else convert(value)
+                if expected is not None and not _is_a(converted, expected):
+                    raise ValueError(f"{key} is not {expected.__name__}: {converted!r:.60}")
         if "extra" in cls.__dataclass_fields__:  # type: ignore[attr-defined]  # only dataclasses mix this in
             values["extra"] = extra
         return cls(**values)
@@ -219,7 +232,11 @@ def converters(cls: type[Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRecord(Stored):
-    """One agent in ``registry.json``; times are ISO UTC, paths absolute (reference/side-agents 0.3)."""
+    """One agent in ``registry.json``; times are ISO UTC, paths absolute (reference/side-agents 0.3).
+
+    ``resumed_from`` is the conversation that it was resumed with. ``branch_existed``: its branch is older than this start,
+    so that taking the start back must not touch it.
+    """
 
     id: str
     status: AgentStatus
@@ -248,12 +265,15 @@ class AgentRecord(Stored):
     client: str | None = None
     child_session_file: str | None = None
     base_commit: str | None = None
+    resumed_from: str | None = None
+    branch_existed: bool | None = None
     owner: ProcessRef | None = None
     launcher: ProcessRef | None = None
     client_pid: int | None = None
     tmux_socket: str | None = None
     tmux_server: ProcessRef | None = None
     tmux_pane_id: str | None = None
+    parent_pane_id: str | None = None
     waiting_for: WaitingFor | None = None
     waiting_text: str | None = None
     suspended: bool | None = None
@@ -266,6 +286,8 @@ class AgentRecord(Stored):
     journal_offset: int = 0
     stops: int = 0
     stop_seq: int = 0
+    landed_commit: str | None = None
+    landed_target: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -291,8 +313,10 @@ class Tombstone(Stored):
     base_commit: str | None = None
     worktree_path: str | None = None
     client: str | None = None
+    model: str | None = None
     child_session_id: str | None = None
     child_session_file: str | None = None
+    resumed_from: str | None = None
     parent_agent_id: str | None = None
     parent_session_id: str | None = None
     depth: int = 1
@@ -302,6 +326,8 @@ class Tombstone(Stored):
     started_at: str = ""
     finished_at: str = ""
     stop_seq: int = 0
+    landed_commit: str | None = None
+    landed_target: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

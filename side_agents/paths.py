@@ -83,6 +83,25 @@ class StatePaths:
         return self.meta / "history.jsonl"
 
     @property
+    def transitions(self) -> Path:
+        """The latest changes of agents, source of all notices."""
+        return self.meta / "transitions.jsonl"
+
+    def session(self, key: str) -> Path:
+        """The folder of one session that is told of its agents."""
+        return self.meta / "sessions" / key
+
+    @property
+    def queue(self) -> Path:
+        """Starts that wait for a free place."""
+        return self.meta / "queue"
+
+    @property
+    def prompts(self) -> Path:
+        """Templates of tasks."""
+        return self.meta / "prompts"
+
+    @property
     def merge_lock(self) -> Path:
         """Held while a target branch moves."""
         return self.meta / "merge.lock"

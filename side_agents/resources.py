@@ -10,12 +10,21 @@ from side_agents.errors import NotFoundError
 
 def template_path(name: str) -> Path:
     """The path of ``templates/<name>``. Raises NotFoundError when the installation lacks it."""
+    return _shipped("templates", name)
+
+
+def skill_text(name: str) -> str:
+    """The text of ``skills/<name>/SKILL.md``. Raises NotFoundError when the installation lacks it."""
+    return _shipped("skills", f"{name}/SKILL.md").read_text(encoding="utf-8")
+
+
+def _shipped(kind: str, name: str) -> Path:
     package = Path(str(files("side_agents")))
-    for folder in (package / "templates", package.parent / "templates"):
+    for folder in (package / kind, package.parent / kind):
         if (folder / name).is_file():
             return folder / name
     raise NotFoundError(
-        f"The template {name} is missing from this installation of side-agents; nothing was changed.",
+        f"The file {kind}/{name} is missing from this installation of side-agents; nothing was changed.",
         hint="Install side-agents again.",
     )
 

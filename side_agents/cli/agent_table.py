@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -66,13 +66,13 @@ def _title(task: str) -> str:
     return safe_line(f"{first} …" if rest.strip() else first)
 
 
-def rows_of_finished(stones: Sequence[Tombstone]) -> list[Row]:
-    """Rows of agents that have left the registry."""
+def rows_of_finished(stones: Sequence[Tombstone], paused: Collection[str] = ()) -> list[Row]:
+    """Rows of agents that have left the registry; those that are ``paused`` have work left and can be resumed."""
     return [
         Row(
             (
                 stone.id,
-                f"done ({stone.ended_by})" if stone.ended_by != "exit" else "done",
+                _end_words(stone, paused),
                 str(stone.turn) if stone.turn else "-",
                 "-",
                 "-",
@@ -83,6 +83,12 @@ def rows_of_finished(stones: Sequence[Tombstone]) -> list[Row]:
         )
         for stone in stones
     ]
+
+
+def _end_words(stone: Tombstone, paused: Collection[str]) -> str:
+    if stone.id in paused:
+        return "paused"
+    return f"done ({stone.ended_by})" if stone.ended_by != "exit" else "done"
 
 
 def render(rows: Sequence[Row], width: int | None) -> list[str]:

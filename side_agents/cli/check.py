@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 def check(agent_id: str, lines: int, as_json: bool) -> int:
     """Show what agent ID is doing and the last lines that it showed."""
     from side_agents.core import views
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import check as check_agent
 
-    checked = check_agent(open_here(), agent_id, lines=lines)
+    context = open_here()
+    checked = check_agent(context, agent_id, lines=lines)
+    follow_up(context, eager=False)
     if as_json:
         write_json(views.checked_view(checked))
     else:
@@ -72,6 +75,7 @@ def _write_record(record: AgentRecord) -> None:
             ("started", f"{age_since(record.started_at)} ago" if record.started_at else None),
             ("turns", str(record.turn)),
             ("last turn", f"{last}{said}" if last else None),
+            ("landed", _landed(record)),
         )
     )
     write_warnings(record.warnings)
@@ -89,8 +93,13 @@ def _write_tombstone(stone: Tombstone) -> None:
             ("error", safe_line(stone.error or "", 500)),
             ("task", safe_line(stone.task)),
             ("branch", f"{stone.branch} at {stone.branch_head[:12]}" if stone.branch_head else stone.branch),
+            ("landed", _landed(stone)),
             ("client", stone.client),
             ("ended", f"{age_since(stone.finished_at)} ago" if stone.finished_at else None),
             ("turns", str(stone.turn)),
         )
     )
+
+
+def _landed(agent: AgentRecord | Tombstone) -> str | None:
+    return f"{agent.landed_commit[:12]} on {safe_line(agent.landed_target or '?')}" if agent.landed_commit else None

@@ -14,6 +14,7 @@ from side_agents.cli.output import safe, write_json
 from side_agents.errors import NotARepositoryError
 
 if TYPE_CHECKING:
+    from side_agents.core.context import Context
     from side_agents.core.results import Listed
 
 
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
 def list_command(everything: bool, as_json: bool) -> int:
     """Show all agents of this repository as a tree."""
     from side_agents.core import views
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
 
-    listed = list_agents(open_here(), everything=everything)
+    context = open_here()
+    listed = list_agents(context, everything=everything)
+    follow_up(context, eager=False)
     if as_json:
-        write_json(views.listed_view(listed))
+        from side_agents.cli.queue import waiting_view
+
+        write_json(views.listed_view(listed) | waiting_view(context))
     else:
-        write_list(listed)
+        write_list(listed, context)
     return 0
 
 
@@ -38,22 +44,25 @@ def overview(ctx: click.Context) -> int:
     from side_agents.core.observe import list_agents
 
     try:
-        listed = list_agents(open_here())
+        context = open_here()
+        listed = list_agents(context)
     except NotARepositoryError:
         click.echo(ctx.get_help())
         return 0
-    write_list(listed)
+    write_list(listed, context)
     advice = "`side-agents start TASK` starts an agent, `side-agents --help` lists all commands."
     click.echo(click.style(advice, dim=True))
     return 0
 
 
-def write_list(listed: Listed) -> None:
-    """Print the table, cut to the terminal's width."""
+def write_list(listed: Listed, context: Context) -> None:
+    """Print the table, cut to the terminal's width; at its end what waits in the queue."""
     from side_agents.cli.agent_table import render, rows_of, rows_of_finished
+    from side_agents.cli.queue import waiting_rows
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = render([*rows_of(listed.records), *rows_of_finished(listed.tombstones)], width)
+    finished = rows_of_finished(listed.tombstones, listed.paused)
+    lines = render([*rows_of(listed.records), *waiting_rows(context), *finished], width)
     for line in lines or ["No agents yet."]:
         click.echo(line)
     for name in listed.unreadable:

@@ -25,6 +25,11 @@ class LiveArea:
         self._lines: list[str] = []
 
     @property
+    def is_live(self) -> bool:
+        """Whether ``draw`` shows anything."""
+        return self._enabled
+
+    @property
     def width(self) -> int | None:
         """Columns to use; None when nothing has to be cut."""
         # One column is left free: a full line would wrap on some terminals, and the way back up would be wrong.

@@ -35,8 +35,24 @@ def _each_id(_context: click.Context, _parameter: click.Parameter, values: tuple
     return normalise_ids(values)
 
 
+def _several_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    found = normalise_ids(value.split(","))
+    if not found:
+        raise UsageError("The agent's id is empty. Nothing was done.", hint="`side-agents list` shows the ids.")
+    return found
+
+
+def _complete_list(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in complete_ids(context, parameter, last)]
+
+
 # The branch name side-agent/<id> is taken for the id too.
 agent_argument = click.argument("agent_id", metavar="ID", callback=_one_id, shell_complete=complete_ids)
+# No id has a comma in it.
+recipients_argument = click.argument(
+    "agent_ids", metavar="ID[,ID...]", callback=_several_ids, shell_complete=_complete_list
+)
 agents_argument = click.argument("agent_ids", metavar="ID...", nargs=-1, callback=_each_id, shell_complete=complete_ids)
 
 

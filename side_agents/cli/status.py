@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from side_agents.cli import status_line
+from side_agents.cli.following import pause, watch_new
 from side_agents.cli.here import environment, open_here
 from side_agents.cli.options import json_option
 from side_agents.cli.output import write_json
@@ -16,10 +17,7 @@ from side_agents.errors import UsageError
 
 if TYPE_CHECKING:
     from side_agents.core.context import Context
-    from side_agents.infra.events import Watcher
     from side_agents.models import AgentRecord
-
-_LONGEST_SLEEP = 60.0
 
 
 @click.command(
@@ -41,9 +39,11 @@ def status(style: str | None, follow: bool, as_json: bool) -> int:
         if style is not None:
             raise UsageError("--follow streams JSON; --format is for the line.")
         return _follow(context)
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
 
     listed = list_agents(context, probe=False)
+    follow_up(context, eager=False)
     line = status_line.pieces(listed.records, environment().get("PI_SIDE_AGENT_ID") or None)
     if as_json:
         agents = [_summary(record) for record in listed.records]
@@ -64,6 +64,7 @@ def _summary(record: AgentRecord) -> dict[str, object]:
 
 
 def _follow(context: Context) -> int:
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
     from side_agents.core.status import collect_transitions
     from side_agents.infra import clock, events
@@ -73,7 +74,7 @@ def _follow(context: Context) -> int:
         snapshot = None
         while True:
             records = list_agents(context, probe=False).records
-            if _watch_new(context, watcher, watched, records):
+            if watch_new(context, watcher, watched, records):
                 # What happened before the watch was in place would be missed without a second look.
                 continue
             first = snapshot is None
@@ -86,29 +87,8 @@ def _follow(context: Context) -> int:
                 if change.window_index is not None:
                     line["tmuxWindowIndex"] = change.window_index
                 _emit(line)
-            watcher.wait(_pause(context, records))
-
-
-def _pause(context: Context, records: tuple[AgentRecord, ...]) -> float:
-    """How long to sleep at most: a silent screen has to be looked at, and a lost event must not be for ever."""
-    from side_agents.core.observe import quiet_delay
-
-    delays = [delay for record in records if (delay := quiet_delay(context, record)) is not None]
-    return min([_LONGEST_SLEEP, *delays])
-
-
-def _watch_new(context: Context, watcher: Watcher, watched: set[object], records: tuple[AgentRecord, ...]) -> bool:
-    before = len(watched)
-    for record in records:
-        runtime = context.paths.runtime(record.id)
-        for path in (runtime.journal, runtime.exit_marker):
-            if path not in watched:
-                watched.add(path)
-                watcher.add_directory(path)
-        if record.launcher is not None and record.launcher not in watched:
-            watched.add(record.launcher)
-            watcher.add_process(record.launcher)
-    return len(watched) > before
+            follow_up(context)
+            watcher.wait(pause(context, records))
 
 
 def _emit(line: dict[str, object]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from side_agents.cli.here import environment, open_here
+from side_agents.core import routing
 from side_agents.models import AgentRecord, AgentStatus
 
 
@@ -43,37 +44,34 @@ _ANSI = {Role.WARNING: "33", Role.MUTED: "2", Role.ACCENT: "36", Role.ERROR: "31
 
 def read_here(style: str) -> str:
     """The line of the repository that the user is in, as ``plain`` or ``tmux`` text; empty without agents."""
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
 
-    listed = list_agents(open_here(), probe=False)
+    context = open_here()
+    listed = list_agents(context, probe=False)
+    follow_up(context, eager=False)
     line = pieces(listed.records, environment().get("PI_SIDE_AGENT_ID") or None)
     return as_tmux(line) if style == "tmux" else as_plain(line)
 
 
 def pieces(records: Sequence[AgentRecord], own_id: str | None = None) -> list[Piece]:
-    """The line for main (``own_id`` None): everybody, orphans marked; for an agent: parent, children, siblings."""
-    if own_id is None:
-        known = {record.id for record in records}
-        return [_entry(record, orphan=record.parent_agent_id not in (None, *known)) for record in records]
-    me = next((record for record in records if record.id == own_id), None)
-    parent_id = me.parent_agent_id if me else None
-    children = [_entry(record) for record in records if record.parent_agent_id == own_id]
-    siblings = [_entry(r) for r in records if me and r.parent_agent_id == parent_id and r.id != own_id]
+    """The line for main (``own_id`` None): its agents, and orphans, marked; for an agent: parent, children, siblings."""
+    seen = routing.scope(records, own_id)
+    children = [
+        _entry(record, orphan=own_id is None and record.parent_agent_id is not None) for record in seen.children
+    ]
     line: list[Piece] = []
-    for group in (_parent(records, parent_id), children, siblings):
+    for group in (_parent(seen), children, [_entry(record) for record in seen.siblings]):
         if line and group:
             line.append(Piece("|", Role.DIM))
         line += group
     return line
 
 
-def _parent(records: Sequence[AgentRecord], parent_id: str | None) -> list[Piece]:
-    if parent_id is None:
-        return []
-    parent = next((record for record in records if record.id == parent_id), None)
-    if parent is None:
-        return [Piece(f"parent:{parent_id}:gone", Role.ERROR)]
-    entry = _entry(parent)
+def _parent(seen: routing.Scope) -> list[Piece]:
+    if seen.parent is None:
+        return [Piece(f"parent:{seen.parent_gone}:gone", Role.ERROR)] if seen.parent_gone else []
+    entry = _entry(seen.parent)
     return [Piece(f"parent:{entry.text}", entry.role)]
 
 

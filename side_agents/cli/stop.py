@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +13,7 @@ from side_agents.cli.output import safe, write_json
 from side_agents.errors import SideAgentsError, UsageError
 
 if TYPE_CHECKING:
-    from side_agents.models import AgentRecord
+    from side_agents.core.context import Context
 
 
 @click.command()
@@ -29,17 +29,21 @@ def stop(agent_ids: tuple[str, ...], politely: bool, yes: bool, tree: bool, as_j
     """
     if not agent_ids:
         raise UsageError("There are no agents to stop.", hint="Give one id or more; `side-agents list` shows them.")
+    from side_agents.core import tree as children
     from side_agents.core import views
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.stop import stop as stop_agent
 
     context = open_here()
-    below = _below(agent_ids, context.registry.read().agents.values())
-    names = (*reversed(below), *agent_ids) if tree else agent_ids
+    records = context.registry.read().agents.values()
+    below = children.below(agent_ids, records)
+    names = children.children_first((*below, *agent_ids), records) if tree else list(agent_ids)
     left = f" {', '.join(below)}, started by them, will go on (--tree stops them too)." if below and not tree else ""
     require_confirmation(f"Stop {', '.join(names)}? The work is kept.{left}", yes=yes, as_json=as_json)
     answers: list[dict[str, object]] = []
     worst = 0
-    for name in names:
+    # While their children end, agents may start more.
+    for name in _with_newcomers(context, names) if tree else names:
         try:
             stopped = stop_agent(context, name, quit=politely)
         except SideAgentsError as error:
@@ -57,17 +61,20 @@ def stop(agent_ids: tuple[str, ...], politely: bool, yes: bool, tree: bool, as_j
             click.echo(f"{click.style('stopped', fg='green')} {name}  kept: {safe(stopped.kept)}")
             for pid in stopped.survivors:
                 click.echo(f"error: process {pid} could not be ended.", err=True)
+    follow_up(context)
     if as_json:
         single = answers[0] if len(names) == 1 else {"ok": all(answer["ok"] for answer in answers), "agents": answers}
         write_json(single)
     return worst
 
 
-def _below(agent_ids: Sequence[str], records: Collection[AgentRecord]) -> list[str]:
-    """Ids of all agents that these started, directly or not, nearest first; those given are left out."""
-    found: list[str] = []
-    level = set(agent_ids)
-    while level:
-        level = {record.id for record in records if record.parent_agent_id in level} - {*agent_ids, *found}
-        found += sorted(level)
-    return found
+def _with_newcomers(context: Context, names: list[str]) -> Iterator[str]:
+    """The names in their order, and at the end what was started below them meanwhile, which is added to them."""
+    from side_agents.core.tree import below
+
+    done = 0
+    while done < len(names):
+        yield names[done]
+        done += 1
+        if done == len(names):
+            names += [name for name in below(names, context.registry.read().agents.values()) if name not in names]

@@ -45,13 +45,16 @@ def wait(  # noqa: PLR0917 - click passes them by name
     if everyone and after is not None:
         raise UsageError("--after goes with the first agent, not with --all.")
     from side_agents.core import views
+    from side_agents.core.aftermath import follow_up
     from side_agents.core.wait import DEFAULT_STATES, wait_all, wait_any
 
     wanted = frozenset(map(AgentStatus, states)) or DEFAULT_STATES
+    context = open_here()
     if everyone:
-        found = wait_all(open_here(), agent_ids, states=wanted, timeout=timeout)
+        found = wait_all(context, agent_ids, states=wanted, timeout=timeout)
     else:
-        found = [wait_any(open_here(), agent_ids, after=after, states=wanted, timeout=timeout)]
+        found = [wait_any(context, agent_ids, after=after, states=wanted, timeout=timeout)]
+    follow_up(context)
     if as_json and everyone:
         cursor = max((waited.cursor for waited in found), default=0)
         write_json({"ok": True, "agents": [views.waited_view(waited) for waited in found], "cursor": cursor})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 TYPE_CHECKING = False  # as in typing, whose import the script agent's start can do without
 if TYPE_CHECKING:
-    from side_agents.clients.interface import Client
+    from side_agents.clients.interface import Client, SessionStore
     from side_agents.config import Config
 
 BUILT_IN = ("pi", "script")
@@ -64,3 +64,10 @@ def choose_client(requested: str | None, environment: Mapping[str, str], config:
         "No coding agent is installed (looked for pi on PATH). Nothing was started.",
         hint="Install Pi, or name one: --client script needs nothing and follows simple directives.",
     )
+
+
+def session_stores() -> dict[str, SessionStore]:
+    """The conversations of each client that keeps them in files, by the client's name."""
+    from side_agents.clients.script_sessions import ScriptSessions
+
+    return {"script": ScriptSessions()}

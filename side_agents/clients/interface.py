@@ -46,6 +46,45 @@ class LaunchPlan:
     stdin_file: Path | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """What the two ends of a conversation's file tell.
+
+    ``agent_id`` is that of the last link seen, None without one. ``title`` is the conversation's name, else its first
+    message as it was typed; ``is_named`` tells which. ``modified`` is seconds since the epoch, ``messages`` the number
+    of messages seen: of a long file a lower bound.
+    """
+
+    client: str
+    session_id: str
+    file: Path
+    cwd: str
+    agent_id: str | None
+    title: str
+    is_named: bool
+    modified: float
+    messages: int
+
+
+class SessionStore(Protocol):
+    """The conversations that one client keeps as files (seed 001 5.3b)."""
+
+    def files(self, environment: Mapping[str, str], prefix: str) -> list[Path]:
+        """Conversation files of all directories whose path is ``prefix`` and a number, or that lie below such a one.
+
+        The directories need not exist any more. Names may be ambiguous: only ``SessionSummary.cwd`` decides.
+        """
+        ...
+
+    def summarise(self, file: Path) -> SessionSummary | None:
+        """Look at the first and the last 128 KiB of a file and nowhere else; None when it is no conversation."""
+        ...
+
+    def linked_agent(self, file: Path) -> str | None:
+        """The agent id of the last link, from the whole file. Raises StateError when it cannot be read."""
+        ...
+
+
 class Client(Protocol):
     """A coding agent that runs in a tmux pane.
 

@@ -42,11 +42,23 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
             raise _UsageError("it needs a terminal as its standard input and output")
         time.sleep(delay)
         session, reason = _open_session(options, environment)
+        journal = script_journal.open_journal(environment)
+        notice = _introduce(session, environment) if journal.is_agent else ""
     except (_UsageError, ValueError, script_session.SessionError) as problem:
         sys.stderr.write(f"script agent: {problem}\n")
         return 2
-    settings = script_program.Settings(prompt, options.get("--model"), reason, __version__)
-    return script_program.run(0, script_journal.open_journal(environment), session, settings)
+    settings = script_program.Settings(prompt, options.get("--model"), reason, __version__, notice)
+    return script_program.run(0, journal, session, settings)
+
+
+def _introduce(session: Session, environment: Mapping[str, str]) -> str:
+    """Link the conversation to the agent that this process is; returns what there is to know after a resume."""
+    from side_agents.clients import script_notice
+
+    agent_id = environment.get("PI_SIDE_AGENT_ID", "")
+    if agent_id:
+        session.link(agent_id, environment.get("PI_SIDE_PARENT_SESSION", ""))
+    return script_notice.take(environment, session, os.path.realpath("."))
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from side_agents.clients.script_journal import Journal
 from side_agents.clients.script_keys import ESCAPE_WAIT, Key, KeyKind, KeyReader
 from side_agents.clients.script_screen import Screen, View
 from side_agents.clients.script_session import Session, SessionError
-from side_agents.clients.script_text import take_message
+from side_agents.clients.script_text import clean_output, take_message
 from side_agents.clients.script_turn import Conversation, Leave, State
 
 _FRAME = 0.05
@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     model: str | None
     reason: str
     version: str
+    notice: str = ""
 
 
 class Killed(Exception):  # noqa: N818 a way out, like Leave
@@ -102,6 +103,8 @@ class _Program:
         self.show(f"script agent · {os.getcwd()}")
         if self._settings.reason != "startup":
             self.show(f"session {self._session.session_id} ({self._settings.reason})")
+        if self._settings.notice:
+            self.show(clean_output(self._settings.notice))
         self._draw(time.monotonic())
         self._journal.write("ready")
         if self._settings.prompt.strip():

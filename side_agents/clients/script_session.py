@@ -15,6 +15,9 @@ from side_agents.clients.script_journal import iso_now
 
 Entry = dict[str, object]
 
+# Entries of our own in a conversation: whose it is, and what an agent was told when it was resumed.
+LINK = "side-agent-link"
+NOTICE = "side-agent-resume-notice"
 _TAIL = 1 << 20
 _HOME_NAME = ".side-agents-script"
 
@@ -47,11 +50,15 @@ def new_session_id() -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
-def read_entries(path: str) -> Iterator[Entry]:
-    """Yield the readable entries of a session file in order; a line cut by a kill is passed over."""
+def read_entries(path: str, containing: str = "") -> Iterator[Entry]:
+    """Yield the readable entries of a session file in order; a line cut by a kill is passed over.
+
+    Lines without the text ``containing`` are not even parsed.
+    """
+    needle = containing.encode()
     with open(path, "rb") as file:
         for line in file:
-            entry = _parse(line)
+            entry = _parse(line) if needle in line else None
             if entry is not None:
                 yield entry
 
@@ -64,6 +71,7 @@ class Session:
         self.session_id = session_id
         self.parent_session = parent
         self.last_id: str | None = None
+        self._link: Entry | None = None
         self._started = False
 
     @classmethod
@@ -96,12 +104,45 @@ class Session:
         if not self._started:
             self._append(self._header(os.getcwd()))
             self._started = True
+            if self._link:
+                self._append_custom(LINK, self._link)
         entry_id = os.urandom(4).hex()
         message = {"role": role, "content": content, **extra}
         self._append(
             {"type": "message", "id": entry_id, "parentId": self.last_id, "timestamp": iso_now(), "message": message}
         )
         self.last_id = entry_id
+
+    def link(self, agent_id: str, parent_session: str) -> None:
+        """Say in the conversation whose it is, unless its last link says so already; the last one wins (B55)."""
+        self._link = {"agentId": agent_id, "parentSession": parent_session or None, "linkedAt": iso_now()}
+        if self._started and self._last_data(LINK).get("agentId") != agent_id:
+            self._append_custom(LINK, self._link)
+
+    def take_notice(self, notice: Entry, cwd: str) -> str | None:
+        """Return the text of a resume notice and keep it; None when it is not for here or was taken before.
+
+        It is for one directory, and for one session or a direct fork of it (reference/side-agents 8.4).
+        """
+        content = notice.get("content")
+        mine = notice.get("sourceSessionPath") in (self.path, self.parent_session) and notice.get("targetCwd") == cwd
+        if not mine or not self._started or not isinstance(content, str):
+            return None
+        if self._last_data(NOTICE).get("noticeId") == notice.get("noticeId"):
+            return None
+        self._append_custom(NOTICE, {"noticeId": notice.get("noticeId"), "content": content})
+        return content
+
+    def _last_data(self, kind: str) -> Entry:
+        data: object = None
+        for entry in read_entries(self.path, kind) if self._started else ():
+            if entry.get("customType") == kind:
+                data = entry.get("data")
+        return data if isinstance(data, dict) else {}
+
+    def _append_custom(self, kind: str, data: Entry) -> None:
+        head: Entry = {"type": "custom", "customType": kind, "id": os.urandom(4).hex(), "parentId": self.last_id}
+        self._append({**head, "timestamp": iso_now(), "data": data})
 
     def _header(self, cwd: str) -> Entry:
         header: Entry = {"type": "session", "id": self.session_id, "timestamp": iso_now(), "cwd": cwd}

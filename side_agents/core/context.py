@@ -39,18 +39,20 @@ class Context:
         return identify(self.environment)
 
 
-def open_context(cwd: Path, environment: Mapping[str, str]) -> Context:
+def open_context(cwd: Path, environment: Mapping[str, str], *, config: Config | None = None) -> Context:
     """Find the repository and read the configuration; nothing is created (reference/side-agents 4.2).
 
     The state root is the main repository's top level, also from a linked worktree, or ``PI_SIDE_AGENTS_ROOT``.
-    Raises NotARepositoryError outside of git and UsageError for a configuration that is not valid.
+    With ``config`` no settings are read. Raises NotARepositoryError outside of git and UsageError for settings that are not
+    valid.
     """
     from side_agents.clients import choose_client, find_client
 
     layout, checkout = _locate(cwd, environment)
     paths = StatePaths(layout.main_top)
     home = Path(environment.get("HOME") or "/")
-    config = settings.load((user_config(environment, home), paths.project_config))
+    if config is None:
+        config = settings.load((user_config(environment, home), paths.project_config))
     registry = Registry(paths, lock_timeout=config.lock_timeout)
     return Context(paths, config, registry, environment, cwd, layout, checkout, find_client, choose_client)
 

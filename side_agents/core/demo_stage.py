@@ -6,10 +6,12 @@ and touches nothing else.
 
 from __future__ import annotations
 
+import os
 import secrets
+import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,15 +33,6 @@ def total(prices):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one agent of the demo is given; ``answer`` is what we say when it asks."""
-
-    name: str
-    task: str
-    answer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Stage:
     """The place: ``folder`` holds all of it, ``repository`` is where the agents are started from."""
 
@@ -48,90 +41,50 @@ class Stage:
     tmux: Tmux
     context: Context
 
+    def head(self) -> str:
+        """The commit that main is at."""
+        return Git(self.repository).head_commit()
+
 
 @dataclass(frozen=True, slots=True)
 class Harvest:
-    """What an agent made: commits on its branch, newest first, and how many files are changed but not committed."""
+    """What an agent made: commits, newest first, and how many files are changed but not committed."""
 
-    branch: str
     commits: tuple[str, ...]
     uncommitted: int
 
 
-def parts() -> tuple[Part, ...]:
-    """The three tasks, in the script client's language: one works, one asks, one crashes half way."""
-    return (
-        Part(
-            "add-vat",
-            "\n".join(
-                (
-                    "Add VAT to the shop, with a test",
-                    "sleep: 2",
-                    "write: test_vat.py import unittest\\n\\nfrom shop import with_vat\\n\\n\\n"
-                    "class VatTest(unittest.TestCase):\\n    def test_adds_a_fifth(self):\\n"
-                    "        self.assertEqual(with_vat(100), 120)\\n",
-                    "sleep: 2",
-                    "run: printf '\\n\\ndef with_vat(amount):\\n    return amount * 120 // 100\\n' >> shop.py",
-                    f"run: '{sys.executable}' -B -m unittest -q",
-                    "sleep: 2",
-                    "commit: Add VAT, with a test",
-                    "say: with_vat() is there, its test passes, all committed.",
-                )
-            ),
-        ),
-        Part(
-            "pick-licence",
-            "\n".join(
-                (
-                    "Give the shop a licence",
-                    "sleep: 3",
-                    "ask: Which licence do you want, MIT or Apache-2.0?",
-                    "write: LICENCE This shop is under the {answer} licence.\\n",
-                    "sleep: 1.5",
-                    "commit: Choose the {answer} licence",
-                    "say: The licence is {answer} now.",
-                )
-            ),
-            answer="MIT",
-        ),
-        Part(
-            "speed-up",
-            "\n".join(
-                (
-                    "Make the total faster",
-                    "sleep: 1",
-                    "write: fast.py from shop import total\\n\\nfast_total = total  # not finished\\n",
-                    "sleep: 6.5",
-                    "crash",
-                )
-            ),
-        ),
-    )
-
-
 @contextmanager
-def stage(environment: Mapping[str, str], *, keep: bool = False) -> Iterator[Stage]:
+def stage(
+    environment: Mapping[str, str], *, keep: bool = False, closing: Callable[[], None] = lambda: None
+) -> Iterator[Stage]:
     """Set everything up; afterwards, whatever happened, throw it all away unless it is to be kept.
 
-    Raises ToolMissingError without git or tmux.
+    ``closing`` is told before that begins, to keep interrupts away from it. Raises ToolMissingError without git or tmux.
     """
     # A socket path may have some 100 bytes, which macOS nearly uses up for its TMPDIR.
     folder = Path("/tmp", f"side-agents-demo-{secrets.token_hex(4)}")
     tmux = Tmux(folder / "tmux")
     done = False
     try:
-        yield _set_up(folder.resolve(), tmux, environment)
-        done = True
+        try:
+            yield _set_up(folder.resolve(), tmux, environment)
+            done = True
+        finally:
+            # An interrupt right here still meets the outer clean-up, and is the last one that counts.
+            closing()
     finally:
         if not (keep and done):
             tear_down(folder, tmux)
 
 
 def _set_up(folder: Path, tmux: Tmux, environment: Mapping[str, str]) -> Stage:
-    repository, home = folder / "shop", folder / "home"
-    for path in (repository, home):
+    repository, home, programs = folder / "shop", folder / "home", folder / "bin"
+    for path in (repository, home, programs):
         fs.make_private_dir(path)
+    fs.replace(programs / "side-agents", _own_command(), mode=0o700)
     own = {name: environment[name] for name in _KEPT if name in environment}
+    own["PATH"] = f"{programs}:{own.get('PATH', os.defpath)}"
     # tmux before 3.5 runs its panes in TERM=screen, whatever our own terminal is.
     own |= {"HOME": str(home), "SHELL": "/bin/sh", "TERM": "xterm-256color", "GIT_CONFIG_NOSYSTEM": "1"}
     (repository / "shop.py").write_text(_SHOP, encoding="utf-8")
@@ -151,6 +104,13 @@ def _set_up(folder: Path, tmux: Tmux, environment: Mapping[str, str]) -> Stage:
     return Stage(folder, repository, tmux, open_context(repository, own))
 
 
+def _own_command() -> str:
+    """The ``side-agents`` that the agents call: this very one, also from a checkout that is not installed."""
+    path = os.pathsep.join(entry for entry in sys.path if Path(entry).is_absolute())
+    command = shlex.join((sys.executable, "-P", "-m", "side_agents"))
+    return f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(path)}\nexec {command} "$@"\n'
+
+
 def tear_down(folder: Path, tmux: Tmux) -> None:
     """End the server on the demo's own socket with everything in it, then remove the demo's folder."""
     server = tmux.sweep().server
@@ -163,18 +123,30 @@ def tear_down(folder: Path, tmux: Tmux) -> None:
 
 
 def harvest(context: Context, agent: AgentRecord | Tombstone) -> Harvest:
-    """What is there of an agent's work, as git says it."""
-    base, branch = agent.base_commit or "", agent.branch or ""
-    git = Git(context.layout.main_top)
-    commits = git.text("log", "--format=%h %s", "--end-of-options", f"{base}..{branch}", "--").splitlines()
+    """What is there of an agent's work that has not been rebased, as git says it."""
+    made = commits(context, f"{agent.base_commit or ''}..{agent.branch or ''}")
     worktree = Path(agent.worktree_path) if agent.worktree_path else None
     kept = 0
     if isinstance(agent, AgentRecord) and worktree is not None and worktree.is_dir():
-        kept = git_changes.changed_files(Git(worktree), branch)
-    return Harvest(branch, tuple(commits), kept)
+        kept = git_changes.changed_files(Git(worktree), agent.branch or "")
+    return Harvest(made, kept)
+
+
+def commits(context: Context, revisions: str = "main") -> tuple[str, ...]:
+    """Short id and subject of each commit, newest first."""
+    git = Git(context.layout.main_top)
+    return tuple(git.text("log", "--format=%h %s", "--end-of-options", revisions, "--").splitlines())
+
+
+def keep_work(worktree: Path, message: str) -> None:
+    """Commit what somebody left in a worktree, as a person would by hand."""
+    git = Git(worktree)
+    git.run("add", "--all")
+    git.run("commit", "--quiet", f"--message={message}")
 
 
 def git_graph(stage: Stage) -> list[str]:
     """All branches of the demo's repository as git draws them."""
-    shown = ("--graph", "--oneline", "--all", "--decorate=short", "--decorate-refs=refs/heads")
-    return Git(stage.repository).text("log", *shown).splitlines()
+    shown = ("--graph", "--oneline", "--branches", "--decorate=short", "--decorate-refs=refs/heads")
+    lines = Git(stage.repository).text("log", *shown).splitlines()
+    return [line.rstrip() for line in lines]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from side_agents.clients.interface import Client, LaunchPlan
-from side_agents.core import delivery
+from side_agents.core import delivery, observe
 from side_agents.core.context import Context
 from side_agents.core.delivery import Target
 from side_agents.errors import SideAgentsError
 from side_agents.infra import clock, fs, text
-from side_agents.models import AgentRecord, DeliveryState
+from side_agents.models import AgentRecord, AgentStatus, DeliveryState, WaitingFor
 
 _READY_SECONDS = 20.0
 _LOOK = 0.1
@@ -26,7 +26,10 @@ def deliver(context: Context, client: Client, record: AgentRecord, plan: LaunchP
             problem = _deliver(context, target, prompt)
     except SideAgentsError as error:
         problem = error.message
-    return _warn(context, record, problem) if problem else record
+    if problem is None and client.reports_events:
+        # Its turn_start says that the prompt has arrived.
+        return record
+    return _record(context, client, record, problem)
 
 
 def _deliver(context: Context, target: Target, prompt: str) -> str | None:
@@ -55,11 +58,27 @@ def _wait_until_ready(target: Target) -> bool:
     return False
 
 
-def _warn(context: Context, record: AgentRecord, problem: str) -> AgentRecord:
-    with context.registry.transaction("record a warning") as state:
-        row = state.agents.get(record.id)
-        if row is None:
-            return replace(record, warnings=(*record.warnings, problem))
-        warned = replace(row, warnings=(*row.warnings, problem))
-        state.put(warned)
-    return warned
+def _record(context: Context, client: Client, record: AgentRecord, problem: str | None) -> AgentRecord:
+    """Note that the first prompt is no longer on its way; without it the agent is up and waits for one."""
+    try:
+        with context.registry.transaction("record the first prompt") as state:
+            row = state.agents.get(record.id)
+            if row is None or not observe.is_same_start(row, record):
+                return _warned(record, problem)
+            after = _warned(row, problem)
+            # A client without events shows by its screen whether it waits.
+            if problem and client.reports_events and row.status is AgentStatus.RUNNING and row.kickoff_pending:
+                waiting = replace(
+                    after, status=AgentStatus.WAITING_USER, waiting_for=WaitingFor.PROMPT, stops=row.stops + 1
+                )
+                after = observe.count_stop(state, row, waiting)
+            after = replace(after, kickoff_pending=None)
+            state.put(after)
+    except SideAgentsError as error:
+        # The agent runs, whatever cannot be written about it.
+        return _warned(record, problem or error.message)
+    return after
+
+
+def _warned(record: AgentRecord, problem: str | None) -> AgentRecord:
+    return replace(record, warnings=(*record.warnings, problem)) if problem else record

@@ -178,6 +178,11 @@ def _continued(record: AgentRecord, _event: Event) -> AgentRecord:
     return replace(record, suspended=None)
 
 
+def _landed(record: AgentRecord, event: Event) -> AgentRecord:
+    commit = _text(event, "commit")
+    return record if commit is None else replace(record, landed_commit=commit, landed_target=_text(event, "target"))
+
+
 _STEPS: dict[str, Callable[[AgentRecord, Event], AgentRecord]] = {
     "session": _session,
     "client": _client,
@@ -188,4 +193,5 @@ _STEPS: dict[str, Callable[[AgentRecord, Event], AgentRecord]] = {
     "resumed": _resumed,
     "suspended": _suspended,
     "continued": _continued,
+    "landed": _landed,
 }

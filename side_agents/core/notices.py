@@ -23,7 +23,7 @@ class Notice:
 
     ``path`` holds the statuses that it went through after ``from_status``, at most six: the first five and the latest.
     Equal ends are news as well: waiting, running, waiting is one more round. Times are those of the first and of the
-    latest observation.
+    latest observation. ``adopted``: its parent left, and who is told now has not started it.
     """
 
     agent_id: str
@@ -34,6 +34,7 @@ class Notice:
     count: int
     first_observed_at: datetime
     observed_at: datetime
+    adopted: bool = False
 
 
 Buffer = Mapping[str, Notice]
@@ -58,7 +59,11 @@ def _joined(before: Notice | None, transition: Transition, now: datetime) -> Not
             count=1,
             first_observed_at=now,
             observed_at=now,
+            adopted=transition.adopted,
         )
+    if transition.adopted and transition.from_status is transition.to_status:
+        # Changing hands is no step on the agent's way.
+        return replace(before, adopted=True, observed_at=now)
     return replace(
         before,
         to_status=transition.to_status,
@@ -66,6 +71,7 @@ def _joined(before: Notice | None, transition: Transition, now: datetime) -> Not
         path=(*before.path[: PATH_LIMIT - 1], transition.to_status),
         count=before.count + 1,
         observed_at=now,
+        adopted=before.adopted or transition.adopted,
     )
 
 
@@ -74,8 +80,8 @@ def drain(
 ) -> tuple[list[Notice], dict[str, Notice]]:
     """The notices that are due, sorted by id, and the buffer without them.
 
-    Nothing is due while the parent is not ``idle``. An end is due at once, anything else after ``settle`` without a
-    further change; zero is for the parent's own end.
+    Nothing is due while the parent is not ``idle``. An end and an adoption are due at once, anything else after
+    ``settle`` without a further change; zero is for the parent's own end.
     """
     due = [notice for notice in buffer.values() if idle and _is_due(notice, now, settle)]
     told = {notice.agent_id for notice in due}
@@ -86,4 +92,4 @@ def drain(
 def _is_due(notice: Notice, now: datetime, settle: timedelta) -> bool:
     # A clock that was set back must not hold a notice for as long as it went back.
     age = now - notice.observed_at
-    return notice.to_status.is_terminal or age >= settle or age < timedelta(0)
+    return notice.to_status.is_terminal or notice.adopted or age >= settle or age < timedelta(0)

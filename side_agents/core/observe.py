@@ -12,7 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from side_agents import names
+from side_agents.client_spec import PromptDelivery
 from side_agents.core import journal, leases, tree
+from side_agents.core.budget import QUEUED
 from side_agents.core.context import Context
 from side_agents.core.registry import RegistryState
 from side_agents.core.results import BACKLOG_LINES, Checked, Listed
@@ -22,6 +24,9 @@ from side_agents.infra import clock, fs, git_refs, processes
 from side_agents.infra.tmux_sweep import Presence, Sweep
 from side_agents.models import AgentRecord, AgentStatus, EndedBy, ExitMarker, ProcessRef, Tombstone
 from side_agents.paths import RuntimePaths
+
+# Key of the record's ``extra`` while ``stop`` is at work, see ``stopper``.
+STOPPER = "stopper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +46,66 @@ def refresh(context: Context, agent_ids: Collection[str] | None = None, *, probe
     state = context.registry.read()
     chosen = [record for record in state.agents.values() if agent_ids is None or record.id in agent_ids]
     sweeps = _sweep(chosen) if probe else {}
-    changed = [record.id for record in chosen if _judged(context, record, sweeps) != record]
+    # A row that says done was left over by a command that died before it could move it to the history.
+    changed = [
+        record
+        for record in chosen
+        if _may_have_news(context, record, sweeps)
+        and (record.status is AgentStatus.DONE or _judged(context, record, sweeps) != record)
+    ]
     if not changed:
         return Look(state, {}, sweeps)
     return _write(context, changed, sweeps)
 
 
-def _write(context: Context, changed: Iterable[str], sweeps: Mapping[str, Sweep]) -> Look:
+def _may_have_news(context: Context, record: AgentRecord, sweeps: Mapping[str, Sweep]) -> bool:
+    """A cheap look before the full one: most of a thousand agents have nothing new (two stats and one read of /proc)."""
+    unsettled = record.status.is_starting or record.status is AgentStatus.DONE or _lacks_window(record)
+    if unsettled or record.runtime_dir is None or record.client in context.config.clients:
+        return True
+    runtime = f"{context.paths.meta}/runtime/{record.id}"
+    if fs.size(f"{runtime}/events.jsonl") != record.journal_offset or fs.size(f"{runtime}/exit.json"):
+        return True
+    if record.status.is_terminal:
+        return False
+    if record.launcher is None or not processes.is_alive(record.launcher):
+        return True
+    return _pane(record, sweeps) is Presence.ABSENT
+
+
+def _write(context: Context, changed: Iterable[AgentRecord], sweeps: Mapping[str, Sweep]) -> Look:
     ended: dict[str, Tombstone] = {}
     with context.registry.transaction("record what agents did") as state:
-        for agent_id in changed:
-            record = state.agents.get(agent_id)
-            if record is None:
+        for seen in changed:
+            record = state.agents.get(seen.id)
+            # A sweep says nothing about a window that was opened after it.
+            if record is None or not is_same_start(record, seen) or record.tmux_pane_id != seen.tmux_pane_id:
                 continue
             judged = count_stop(state, record, _judged(context, record, sweeps))
             if judged.status is AgentStatus.DONE:
                 stone = entomb(context, judged, EndedBy.EXIT)
                 state.bury(stone)
-                ended[agent_id] = stone
+                ended[record.id] = stone
             else:
                 state.put(judged)
     for stone in ended.values():
         if stone.worktree_path:
             leases.release(Path(stone.worktree_path), stone.id)
     return Look(state, ended, sweeps)
+
+
+def is_same_start(one: AgentRecord, other: AgentRecord) -> bool:
+    """Whether two records are of one agent, and not of two that had the same id one after the other."""
+    return (one.id, one.started_at, one.owner) == (other.id, other.started_at, other.owner)
+
+
+def stopper(record: AgentRecord) -> ProcessRef | None:
+    """The living process that is ending this agent, if any; what is seen of the agent meanwhile is that one's doing."""
+    data = record.extra.get(STOPPER)
+    if not isinstance(data, dict) or not isinstance(data.get("pid"), int) or not isinstance(data.get("started"), str):
+        return None
+    ref = ProcessRef(data["pid"], data["started"])
+    return ref if processes.is_alive(ref) else None
 
 
 def count_stop(state: RegistryState, before: AgentRecord, after: AgentRecord) -> AgentRecord:
@@ -85,8 +126,10 @@ def entomb(context: Context, record: AgentRecord, ended_by: EndedBy) -> Tombston
         base_commit=record.base_commit,
         worktree_path=record.worktree_path,
         client=record.client,
+        model=record.model,
         child_session_id=record.child_session_id,
         child_session_file=record.child_session_file,
+        resumed_from=record.resumed_from,
         parent_agent_id=record.parent_agent_id,
         parent_session_id=record.parent_session_id,
         depth=record.depth,
@@ -96,6 +139,9 @@ def entomb(context: Context, record: AgentRecord, ended_by: EndedBy) -> Tombston
         started_at=record.started_at,
         finished_at=record.finished_at or clock.iso(),
         stop_seq=record.stop_seq,
+        landed_commit=record.landed_commit,
+        landed_target=record.landed_target,
+        extra={QUEUED: record.extra[QUEUED]} if QUEUED in record.extra else {},
     )
 
 
@@ -119,6 +165,9 @@ def _lacks_window(record: AgentRecord) -> bool:
 
 
 def _judged(context: Context, record: AgentRecord, sweeps: Mapping[str, Sweep]) -> AgentRecord:
+    if stopper(record) is not None:
+        # It writes the one result itself; a crash told before it would be told twice, and be no crash.
+        return record
     adopted = _adopt(context, record, sweeps)
     return judge(adopted, _facts(context, adopted, sweeps))
 
@@ -223,6 +272,9 @@ def _is_quiet(context: Context, record: AgentRecord, runtime: RuntimePaths) -> b
     client = context.find_client(spec.name, context.config)
     if client.reports_events:
         return None
+    if record.kickoff_pending and spec.prompt is PromptDelivery.PASTE and _process(record.owner) is Presence.PRESENT:
+        # Its starter is about to paste the first prompt: being quiet before that is no turn.
+        return None
     try:
         still = clock.now().timestamp() - runtime.backlog.stat().st_mtime
     except FileNotFoundError:
@@ -250,11 +302,17 @@ def check(context: Context, agent_id: str, *, lines: int = BACKLOG_LINES) -> Che
     look = refresh(context, (name,))
     record = look.state.agents.get(name)
     if record is not None:
-        return Checked(record, None, tuple(last_lines(context, name, record, lines)))
+        return Checked(record, None, tuple(last_lines(context, name, visible(look, record), lines)))
     stone = look.ended.get(name) or context.registry.tombstone(name)
     if stone is None:
         raise context.registry.unknown(name)
     return Checked(None, stone, tuple(last_lines(context, name, None, lines)))
+
+
+def visible(look: Look, record: AgentRecord | None) -> AgentRecord | None:
+    """The record, or None where its tmux server has just not answered: asking for its pane would only wait once more."""
+    sweep = look.sweeps.get(record.tmux_socket or "") if record is not None else None
+    return record if sweep is None or sweep.server is not None else None
 
 
 def last_lines(context: Context, agent_id: str, record: AgentRecord | None, lines: int = BACKLOG_LINES) -> list[str]:
@@ -288,14 +346,19 @@ def list_agents(context: Context, *, everything: bool = False, probe: bool = Tru
         if sweep.server is None and not _is_gone(look.state, socket, sweep)
     ]
     stones: tuple[Tombstone, ...] = ()
+    waiting: frozenset[str] = frozenset()
     if everything:
+        from side_agents.core.paused import paused
+
         newest = {stone.id: stone for stone in context.registry.history() if stone.id not in look.state.ids}
         stones = tuple(newest.values())
+        waiting = paused(context, stones)
     return Listed(
         records=tuple(tree.in_order(look.state.agents.values())),
         tombstones=stones,
         unreadable=tuple(sorted(look.state.foreign)),
         notes=tuple(notes),
+        paused=waiting,
     )
 
 

@@ -11,9 +11,11 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from side_agents import names
+from side_agents.core import transitions
 from side_agents.errors import ConflictError, StateError, StateFromFutureError, UnknownAgentError
 from side_agents.infra import fs
 from side_agents.models import REGISTRY_VERSION, AgentRecord, Tombstone, json_text
@@ -80,6 +82,43 @@ class Registry:
         data = self._load()
         return self._parse(data) if data is not None else RegistryState()
 
+    def read_backup(self) -> RegistryState | None:
+        """The rows before the last change; None when there is no copy. Raises StateError like ``read``."""
+        data = fs.read_json(self.paths.registry_backup)
+        if data is None:
+            return None
+        is_ours = isinstance(data, dict) and isinstance(data.get("agents"), dict)
+        if not isinstance(data, dict) or not is_ours or data.get("version") != REGISTRY_VERSION:
+            raise StateError(f"{self.paths.registry_backup} is no registry of this version. It is kept as it is.")
+        try:
+            return self._parse(data)
+        except StateError as error:
+            raise StateError(
+                f"{self.paths.registry_backup} holds numbers that cannot be. It is kept as it is."
+            ) from error
+
+    def rebuild(self, state: RegistryState, aside: Path) -> None:
+        """Write a registry anew where there is none that can be read; what is there gets the second name ``aside``.
+
+        Raises ConflictError when it can be read after all, and StateError; nothing was changed then.
+        """
+        fs.make_private_dir(self.paths.meta)
+        with fs.locked(self.paths.registry_lock, purpose="rebuild the registry", timeout=self._lock_timeout):
+            if self.paths.registry.exists() and self._is_readable():
+                raise ConflictError(f"{self.paths.registry} can be read by now. Nothing was changed.")
+            fs.keep_previous(self.paths.registry, aside)
+            fs.replace(self.paths.registry, json_text(_content(state), indent=2) + "\n")
+
+    def _is_readable(self) -> bool:
+        try:
+            self.read()
+        except StateFromFutureError:
+            # Readable, only not by us: not to be written over.
+            return True
+        except StateError:
+            return False
+        return True
+
     @contextmanager
     def transaction(self, purpose: str) -> Iterator[RegistryState]:
         """Re-read under the lock, let the caller edit, write if it did; an exception leaves the file as it was.
@@ -93,12 +132,19 @@ class Registry:
             ids = state.ids
             yield state
             self._refuse_silent_loss(ids, state)
+            self._note_changes(state)
             content = _content(state)
             for tombstone in state.buried:
                 fs.append_line(self.paths.history, json_text(tombstone.to_json()))
             if json_text(content) != before:
                 fs.keep_previous(self.paths.registry, self.paths.registry_backup)
                 fs.replace(self.paths.registry, json_text(content, indent=2) + "\n")
+
+    def _note_changes(self, state: RegistryState) -> None:
+        before = {agent_id: record for agent_id, (record, _) in state.rows.items()}
+        changes = transitions.between(before, state.agents, state.buried, self.tombstone, unreadable=state.foreign)
+        if changes:
+            transitions.note(self.paths.transitions, changes, state.extra)
 
     def history(self) -> list[Tombstone]:
         """Tombstones, oldest first; lines that cannot be read are passed over."""
@@ -167,7 +213,8 @@ class Registry:
     def _corrupt(self, why: str) -> StateError:
         return StateError(
             f"{self.paths.registry} cannot be used: {why}. It is kept as it is and nothing was changed.",
-            hint=f"The state before the last change is in {self.paths.registry_backup}: compare, then copy it back.",
+            hint="`side-agents doctor --repair` rebuilds it, keeps this one aside and shows first what it will do; the state "
+            f"before the last change is in {self.paths.registry_backup}.",
         )
 
     def _parse(self, data: Mapping[str, Any]) -> RegistryState:

@@ -11,11 +11,32 @@ BACKLOG_LINES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """The conversation that a start goes on with, and what is known of the agent that held it.
+
+    ``takes_branch`` False gives it a fresh branch. ``directory`` is where it was held. ``fork`` copies it even there.
+    ``depth`` None: nothing is known of who had started it. ``base_commit`` is where its branch had begun.
+    """
+
+    agent_id: str
+    takes_branch: bool
+    session_file: str
+    directory: str
+    fork: bool = False
+    base_commit: str | None = None
+    model: str | None = None
+    parent_agent_id: str | None = None
+    depth: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
     """One agent to start.
 
     ``branch_hint`` wins over the slug of the task. ``base`` is a revision in the caller's checkout, by default HEAD.
     ``with_changes`` carries the caller's uncommitted work over. ``session`` names the caller's conversation.
+    ``queued`` is the token of an entry of the queue that this start comes from. With ``resume`` no prompt is sent: the
+    agent goes on with a conversation.
     """
 
     task: str
@@ -25,6 +46,8 @@ class StartRequest:
     base: str | None = None
     with_changes: bool = False
     session: str | None = None
+    resume: Resume | None = None
+    queued: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +90,14 @@ class Listed:
     """All agents of the registry, in tree order with their depth below the root, and, if asked for, those that left.
 
     ``unreadable`` names rows that this version cannot read. ``notes`` are things to know, such as a tmux that gave no
-    answer.
+    answer. ``paused`` are the ids among the tombstones that quit with work that has not landed and can be resumed.
     """
 
     records: tuple[AgentRecord, ...]
     tombstones: tuple[Tombstone, ...] = ()
     unreadable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    paused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

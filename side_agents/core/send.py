@@ -6,6 +6,8 @@ person's half-typed text (reference/side-agents 3.5, reference/field-reports B2)
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from side_agents import names
@@ -21,6 +23,9 @@ from side_agents.models import AgentRecord, DeliveryState, WaitingFor
 MESSAGE_LIMIT_BYTES = 1024 * 1024
 _INTERRUPT_SECONDS = 5.0
 _INTERRUPT_PAUSE = 0.3
+_BOX_SECONDS = 0.5
+_BOX_LOOK = 0.05
+_LINE_ENDS = re.compile(r"\r\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +51,30 @@ def send(context: Context, agent_id: str, message: str, *, sender_timeout: float
     """
     parsed = _checked(message)
     name = names.normalise_id(agent_id)
-    _find(context, name)
+    _require_launched(_find(context, name))
     timeout = context.config.send_timeout if sender_timeout is None else sender_timeout
     lock = context.paths.send_lock(name)
     with fs.locked(lock, purpose=f"send to {name}", timeout=context.config.lock_timeout + timeout):
         target = _receiver(context, name, timeout)
+        if parsed.text:
+            # Before the interrupt key, which clears the box of some clients.
+            _require_empty_box(target)
         if parsed.interrupt:
             _interrupt(context, target)
             if not parsed.text:
                 return Sent(name, DeliveryState.INTERRUPTED, "the interrupt key was pressed")
-            target = _receiver(context, name, timeout)
-        _require_empty_box(target)
+            target = _receiver_after_interrupt(context, name, timeout)
         sent = delivery.deliver(target, parsed.text, timeout=timeout)
-    observe.refresh(context, (name,), probe=False)
+    with suppress(SideAgentsError):
+        # What is in the agent's box already must not be reported as failed; whoever looks next sees the same.
+        observe.refresh(context, (name,), probe=False)
     return sent
 
 
 def _checked(message: str) -> Message:
     parsed = parse_message(message)
     # A stray escape sequence would end the bracketed paste and turn the rest into keys.
-    cleaned = text.strip_controls(parsed.text).strip("\n")
+    cleaned = text.strip_controls(_LINE_ENDS.sub("\n", parsed.text)).strip("\n")
     if not cleaned.strip() and not parsed.interrupt:
         raise UsageError("The message is empty. Nothing was sent.")
     size = len(cleaned.encode("utf-8", "surrogateescape"))
@@ -89,8 +98,36 @@ def _find(context: Context, name: str) -> AgentRecord:
     raise RefusedError(f"Agent {name} has ended ({stone.status}). Nothing was sent.")
 
 
+def _require_launched(record: AgentRecord) -> None:
+    """Before its runtime folder is touched, where the lock is: until then it may be an earlier agent's, or not be there."""
+    _require_running(record)
+    if record.runtime_dir is None:
+        raise RefusedError(
+            f"Agent {record.id} is still being started. Nothing was sent.", hint="Try again in a moment."
+        )
+
+
 def _receiver(context: Context, name: str, timeout: float) -> Target:
     """The agent's pane, looked at just now, if it can take a message."""
+    target, pane = _look(context, name)
+    if target.client.reports_events and not _has_reported(target):
+        _await_ready(target, timeout)
+        # It may have come up with a dialog.
+        target, pane = _look(context, name)
+    _require_foreground(target, pane)
+    return target
+
+
+def _receiver_after_interrupt(context: Context, name: str, timeout: float) -> Target:
+    try:
+        target = _receiver(context, name, timeout)
+        _require_empty_box(target)
+    except RefusedError as error:
+        raise RefusedError(f"The interrupt key was pressed, but then: {error.message}", hint=error.hint) from error
+    return target
+
+
+def _look(context: Context, name: str) -> tuple[Target, PaneInfo]:
     look = observe.refresh(context, (name,))
     record = look.state.agents.get(name)
     if record is None:
@@ -105,18 +142,21 @@ def _receiver(context: Context, name: str, timeout: float) -> Target:
     if presence is Presence.ABSENT:
         raise RefusedError(f"The window of agent {name} is gone. Nothing was sent.")
     client = context.find_client(record.client or "", context.config)
-    target = delivery.target_of(record, client, context.paths.runtime(name))
-    _require_ready(target, timeout)
-    _require_foreground(target, sweep.panes[record.tmux_pane_id])
-    return target
+    return delivery.target_of(record, client, context.paths.runtime(name)), sweep.panes[record.tmux_pane_id]
 
 
-def _require_alive(record: AgentRecord) -> None:
+def _require_running(record: AgentRecord) -> None:
     if record.status.is_terminal:
         raise RefusedError(
             f"Agent {record.id} has {record.status}: {record.error or 'it ended'}. Nothing was sent.",
             hint=f"`side-agents log {record.id}` shows its last output; its work is in {record.worktree_path}.",
         )
+
+
+def _require_alive(record: AgentRecord) -> None:
+    _require_running(record)
+    if observe.stopper(record) is not None:
+        raise RefusedError(f"Agent {record.id} is being stopped. Nothing was sent.")
     if record.suspended:
         raise RefusedError(
             f"Agent {record.id} is suspended and its window shows a shell. Nothing was sent.",
@@ -130,15 +170,18 @@ def _require_alive(record: AgentRecord) -> None:
         )
 
 
-def _require_ready(target: Target, timeout: float) -> None:
+def _await_ready(target: Target, timeout: float) -> None:
     """A client that reports events says when it can take a message; what is typed earlier would be lost."""
-    if not target.client.reports_events or _has_reported(target):
-        return
-    if not delivery.wait_for(target, lambda: _has_reported(target), timeout=timeout):
+    if not delivery.wait_for(target, lambda: _has_reported(target) or _has_ended(target), timeout=timeout):
         raise RefusedError(
             f"Agent {target.record.id} has not come up yet. Nothing was sent.",
             hint=f"`side-agents check {target.record.id}` shows what it does; try again when it runs.",
         )
+
+
+def _has_ended(target: Target) -> bool:
+    launcher = target.record.launcher
+    return target.runtime.exit_marker.exists() or (launcher is not None and not processes.is_alive(launcher))
 
 
 def _has_reported(target: Target) -> bool:
@@ -175,7 +218,10 @@ def _client_pid(target: Target) -> int | None:
 
 
 def _require_empty_box(target: Target) -> None:
-    draft = target.draft()
+    # What another sender's message leaves there is gone at the client's next drawing; a person's text is not.
+    deadline = clock.monotonic() + _BOX_SECONDS
+    while (draft := target.draft()) and clock.monotonic() < deadline:
+        clock.pause(_BOX_LOOK)
     if draft:
         raise RefusedError(
             f"Somebody's unfinished text is in the input box of {target.record.id}: "
@@ -190,7 +236,9 @@ def _interrupt(context: Context, target: Target) -> None:
     stops = target.record.stops
     target.tmux.send_keys(target.pane_id, *target.client.interrupt_keys)
     if was_busy:
-        delivery.wait_for(target, lambda: _stops(context, target) > stops, timeout=_INTERRUPT_SECONDS)
+        delivery.wait_for(
+            target, lambda: _stops(context, target) > stops or _has_ended(target), timeout=_INTERRUPT_SECONDS
+        )
     else:
         clock.pause(_INTERRUPT_PAUSE)
 

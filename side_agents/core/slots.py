@@ -113,6 +113,11 @@ def choose(
     return Choice(pool.parent / names.slot_name(pool.name, number), number, True, tuple(warnings))
 
 
+def obstacle(slot: Slot, records: Iterable[AgentRecord]) -> str | None:
+    """Why nobody can be given this slot now, None when it is free."""
+    return _obstacle(slot, list(records))[0]
+
+
 def _obstacle(slot: Slot, others: Sequence[AgentRecord]) -> tuple[str | None, bool]:
     """Why a slot cannot be taken, and whether the user should hear of it; a lease held as it should be is no news."""
     known = {record.id for record in others}
@@ -166,9 +171,10 @@ def _is_our_link(path: Path) -> bool:
     return path.is_symlink() and path.readlink().is_absolute()
 
 
-def leave(slot: Path, branch: str, base: str) -> str:
+def leave(slot: Path, branch: str, base: str | None) -> str:
     """Undo a start in a slot where no agent ever ran: the branch goes if it still is at its base; says what is left.
 
+    Without ``base`` the branch is older than the start (a resume): it stays, and the slot stays on it.
     The worktree itself stays for the next start. Nothing that a person may have put there is touched, nor a slot that
     by now is another agent's or stands on another branch.
     """
@@ -185,8 +191,9 @@ def leave(slot: Path, branch: str, base: str) -> str:
             return f"{slot} is left as it is"
         if git.current_branch() == branch:
             _finish_checkout(git)
-            if not git.is_clean() or git.resolve("HEAD") != base:
-                return f"the slot {slot.name} with its branch {branch} is left as it is, because there is work in it"
+            if base is None or not git.is_clean() or git.resolve("HEAD") != base:
+                why = "" if base is None else ", because there is work in it"
+                return f"the slot {slot.name} with its branch {branch} is left as it is{why}"
             git.run("checkout", "--quiet", "--detach")
         _drop_empty_branch(git, branch, base)
     except SideAgentsError as error:
@@ -198,9 +205,9 @@ def _pool_of(slot: Path) -> Path:
     return slot.with_name(slot.name.rpartition("-agent-worktree-")[0])
 
 
-def _drop_empty_branch(git: Git, branch: str, base: str) -> None:
+def _drop_empty_branch(git: Git, branch: str, base: str | None) -> None:
     """Remove the branch of an agent that never ran, unless it has moved or somebody has checked it out."""
-    if git.branch_exists(branch) and all(entry.branch != branch for entry in git.worktrees()):
+    if base and git.branch_exists(branch) and all(entry.branch != branch for entry in git.worktrees()):
         git.delete_ref_if(f"refs/heads/{branch}", base)
 
 

@@ -16,13 +16,23 @@ from pathlib import Path
 
 from side_agents import names
 from side_agents.clients.interface import Client, LaunchPlan, LaunchRequest
-from side_agents.core import first_prompt, kickoff, launcher, leases, observe, slots
+from side_agents.core import budget, first_prompt, kickoff, launcher, leases, observe, placement, replicate, slots
 from side_agents.core.context import Context
 from side_agents.core.identity import Caller, require_start_allowed
 from side_agents.core.kickoff import NestedParent
+from side_agents.core.placement import Placement
 from side_agents.core.registry import RegistryState
 from side_agents.core.results import Started, StartRequest
-from side_agents.errors import ConflictError, GitError, RefusedError, SideAgentsError, StartFailedError, UsageError
+from side_agents.errors import (
+    BudgetError,
+    ConflictError,
+    GitError,
+    RefusedError,
+    SideAgentsError,
+    StartFailedError,
+    TmuxUnreachableError,
+    UsageError,
+)
 from side_agents.infra import clock, fs, git_changes, git_worktrees, processes, text
 from side_agents.infra.git import Git
 from side_agents.infra.tmux import CallerPane, Tmux, WindowRef
@@ -47,6 +57,7 @@ class _Plan:
     changes: str | None
     parent_branch: str | None
     warnings: tuple[str, ...]
+    placement: Placement | None = None
 
 
 @dataclass(slots=True)
@@ -68,15 +79,17 @@ def start(context: Context, request: StartRequest) -> Started:
     """Start one agent in the background and return as soon as its launcher runs.
 
     Raises before anything changed: UsageError, NotInTmuxError, NoCommitsError, DepthError, ToolMissingError, RefusedError
-    (nested caller on no branch), ConflictError (a branch called ``side-agent``). Raises StartFailedError after a
+    (nested caller on no branch), BudgetError, ConflictError (a branch called ``side-agent``). Raises StartFailedError after a
     reservation: what was made is taken back, and the message says what is left.
     """
     plan = _prepare(context, request)
-    row = _Row(_reserve(context, plan))
+    row = _Row(_reserve_within_budget(context, plan))
     try:
         _occupy(context, plan, row)
         prompt = _write_runtime(context, plan, row)
         launched = _open_window(context, plan, row.record)
+    except TmuxUnreachableError as error:
+        raise _leave_undecided(context, row.record, error) from error
     except BaseException as error:
         failed = _roll_back(context, plan, row.record, error)
         if isinstance(error, Exception):
@@ -84,6 +97,11 @@ def start(context: Context, request: StartRequest) -> Started:
         raise
     record = _record_window(context, row.record, launched)
     return Started(first_prompt.deliver(context, plan.client, record, launched.plan, prompt), prompt)
+
+
+def require_startable(context: Context, request: StartRequest) -> str:
+    """Raise what ``start`` would raise before anything changes; returns the commit that it would start from."""
+    return _prepare(context, request).base
 
 
 def _prepare(context: Context, request: StartRequest) -> _Plan:
@@ -110,18 +128,20 @@ def _prepare(context: Context, request: StartRequest) -> _Plan:
     hint = names.sanitise_slug(text.to_ascii(request.branch_hint))
     # Before the look at what is uncommitted: our own files are neither warned about nor carried over.
     git.ensure_excludes(EXCLUDED)
-    changes, warnings = _uncommitted(git, request.with_changes)
+    changes, warnings = _uncommitted(git, request.with_changes) if request.resume is None else (None, ())
+    place = placement.plan(context, request.resume, taken, base) if request.resume is not None else None
     return _Plan(
         request=replace(request, task=task),
         caller=caller,
         pane=pane,
         client=client,
-        slug=hint or names.slug_from_task(text.to_ascii(task[:2000])),
-        taken=taken,
+        slug=place.resume.agent_id if place else hint or names.slug_from_task(text.to_ascii(task[:2000])),
+        taken=place.taken if place else taken,
         base=base,
         changes=changes,
         parent_branch=branch if caller.agent_id is not None else None,
         warnings=warnings,
+        placement=place,
     )
 
 
@@ -172,13 +192,26 @@ def _uncommitted(git: Git, with_changes: bool) -> tuple[str | None, tuple[str, .
     )
 
 
+def _reserve_within_budget(context: Context, plan: _Plan) -> AgentRecord:
+    try:
+        return _reserve(context, plan)
+    except BudgetError:
+        # Some of those that count may have ended without anybody having looked.
+        observe.refresh(context)
+        return _reserve(context, plan)
+
+
 def _reserve(context: Context, plan: _Plan) -> AgentRecord:
     """Id, slot, branch and owner in one transaction, before the first side effect."""
     pool, caller = context.paths.root, plan.caller
     fs.make_private_dir(context.paths.meta)
     with context.registry.transaction("reserve a new agent") as state:
+        budget.require_place(
+            state.agents.values(), context.config, caller.agent_id, plan.request.session or caller.session
+        )
         agent_id = names.distinct_id(plan.slug, state.ids | plan.taken)
-        choice = slots.choose(pool, slots.scan(pool, context.layout.common_dir), state.agents.values())
+        found = slots.scan(pool, context.layout.common_dir)
+        choice = placement.choose_slot(plan.placement, agent_id, pool, found, state.agents.values())
         now = clock.iso()
         record = AgentRecord(
             id=agent_id,
@@ -194,10 +227,14 @@ def _reserve(context: Context, plan: _Plan) -> AgentRecord:
             client=plan.client.name,
             base_commit=plan.base,
             owner=processes.current(),
+            parent_pane_id=plan.pane.pane_id,
             started_at=now,
             updated_at=now,
             warnings=(*plan.warnings, *choice.warnings),
+            extra={budget.QUEUED: plan.request.queued} if plan.request.queued else {},
         )
+        if plan.placement is not None:
+            record = placement.mark(plan.placement, record, plan.request.model)
         state.put(record)
     return record
 
@@ -216,6 +253,8 @@ def _occupy(context: Context, plan: _Plan, row: _Row) -> None:
             row.record = replace(row.record, branch=None)
             _reserve_again(context, plan, row, excluded, taken)
         except (RefusedError, _SlotTakenError) as error:
+            if placement.is_in_place(plan.placement, row.record):
+                raise ConflictError(f"{slot.name} came to be in use: {error}") from error
             excluded.add(slot)
             _reserve_again(context, plan, row, excluded, frozenset(), f"Slot {slot.name} was passed over: {error}")
     else:
@@ -223,6 +262,8 @@ def _occupy(context: Context, plan: _Plan, row: _Row) -> None:
     if plan.changes is not None:
         git_changes.apply_snapshot(Git(slot), plan.changes)
     linked = slots.link_shared(context.paths.shared, slot)
+    if not placement.is_in_place(plan.placement, row.record):
+        linked += replicate.replicate(context.paths.root, slot).warnings
     row.record = replace(row.record, warnings=(*row.record.warnings, *warnings, *linked))
 
 
@@ -247,9 +288,12 @@ def _enter(context: Context, plan: _Plan, record: AgentRecord, slot: Path) -> li
     if (slot / ".git").exists():
         if not leases.take(slot, lease):
             raise _SlotTakenError("another lease appeared on it.")
+        if record.branch_existed and Git(slot).current_branch() == branch:
+            # Resumed in place: there may be uncommitted work, and nothing is touched, submodules neither.
+            return []
         _enter_used(context, plan, record, slot)
     else:
-        _add_worktree(Git(context.checkout), slot, branch, plan.base)
+        _add_worktree(Git(context.checkout), slot, branch, None if record.branch_existed else plan.base)
         if not leases.take(slot, lease):
             raise ConflictError(f"A lease appeared on {slot.name} while it was being made.")
         git_worktrees.populate(Git(slot), source=context.checkout)
@@ -258,11 +302,12 @@ def _enter(context: Context, plan: _Plan, record: AgentRecord, slot: Path) -> li
     return [f"Submodules left empty, {where}: {', '.join(empty)}."] if empty else []
 
 
-def _add_worktree(git: Git, slot: Path, branch: str, base: str) -> None:
+def _add_worktree(git: Git, slot: Path, branch: str, base: str | None) -> None:
     try:
         git_worktrees.add(git, slot, branch, base)
     except ConflictError as error:
-        raise _BranchTakenError if git.branch_exists(branch) else _SlotTakenError(error.message) from error
+        is_taken = base is not None and git.branch_exists(branch)
+        raise _BranchTakenError if is_taken else _SlotTakenError(error.message) from error
     except GitError as error:
         if any(entry.locked and entry.path == slot for entry in git.worktrees()):
             raise _SlotTakenError("its folder is missing and it is locked by `git worktree lock`.") from error
@@ -272,11 +317,12 @@ def _add_worktree(git: Git, slot: Path, branch: str, base: str) -> None:
 def _enter_used(context: Context, plan: _Plan, record: AgentRecord, slot: Path) -> None:
     git = Git(slot)
     previous = git.current_branch()
+    base = None if record.branch_existed else plan.base
     try:
-        git_worktrees.reuse(git, record.branch or "", plan.base, source=context.checkout)
+        git_worktrees.reuse(git, record.branch or "", base, source=context.checkout)
     except SideAgentsError as error:
         if isinstance(error, GitError):
-            slots.leave(slot, record.branch or "", plan.base)
+            slots.leave(slot, record.branch or "", base)
         leases.release(slot, record.id)
         if isinstance(error, ConflictError):
             raise _BranchTakenError from error
@@ -326,10 +372,12 @@ def _write_runtime(context: Context, plan: _Plan, row: _Row) -> str:
     archived = launcher.prepare_runtime(runtime.directory, context.paths.archive(record.id))
     nested = _nested_parent(context, plan)
     session = record.parent_session_id if context.config.parent_session_in_prompt else None
-    prompt = kickoff.kickoff_prompt(plan.request.task, session, nested)
-    log_entry = kickoff.as_log_entry(prompt, record.id, record.started_at)
+    prompt = kickoff.kickoff_prompt(plan.request.task, session, nested) if plan.placement is None else ""
+    log_entry = kickoff.as_log_entry(prompt, record.id, record.started_at) if prompt else ""
     for path, content in ((runtime.kickoff, prompt), (runtime.backlog, log_entry)):
         fs.replace(path, content.encode("utf-8", "surrogateescape"), durable=False)
+    if plan.placement is not None:
+        placement.write_notice(plan.placement, record, runtime.directory, plan.parent_branch)
     ready = replace(
         record,
         status=AgentStatus.SPAWNING_TMUX,
@@ -339,7 +387,7 @@ def _write_runtime(context: Context, plan: _Plan, row: _Row) -> str:
         exit_file=str(runtime.exit_marker),
         tmux_socket=str(plan.pane.socket),
         tmux_server=plan.pane.server,
-        kickoff_pending=True,
+        kickoff_pending=True if prompt else None,
         warnings=(*record.warnings, *((archived,) if archived else ())),
     )
     row.record = _write_row(context, ready, "record the runtime folder")
@@ -357,17 +405,21 @@ def _open_window(context: Context, plan: _Plan, record: AgentRecord) -> _Launch:
     worktree = Path(record.worktree_path or "")
     skills = worktree / ".pi" / "side-agent-skills"
     token = secrets.token_hex(16)
+    resumed, fork = placement.conversation(plan.placement, worktree)
     launch = plan.client.launch_plan(
         LaunchRequest(
             agent_id=record.id,
             prompt_file=runtime.kickoff,
-            has_prompt=True,
+            has_prompt=resumed is None,
             worktree=worktree,
             runtime_dir=runtime.directory,
-            model=record.model,
+            # A conversation brings its own model back.
+            model=record.model if resumed is None else plan.request.model,
             session_id=str(uuid.uuid4()),
             skills_dir=skills if skills.is_dir() else None,
             environment=context.environment,
+            resume_session=resumed,
+            fork=fork,
         )
     )
     script = launcher.write(_launch_spec(context, plan, record, launch, token))
@@ -470,6 +522,21 @@ def _is_same(row: AgentRecord, record: AgentRecord) -> bool:
     return (row.started_at, row.owner) == (record.started_at, record.owner)
 
 
+def _leave_undecided(context: Context, record: AgentRecord, error: TmuxUnreachableError) -> StartFailedError:
+    """tmux may open the window once it wakes up: nothing is taken back, and the next look finds out.
+
+    The row loses its owner, so that this look need not wait for the end of the present process.
+    """
+    with context.registry.transaction("record a start without an answer") as state:
+        _require_row(state, record)
+        state.put(replace(record, owner=processes.ended(record.owner.pid if record.owner else 0)))
+    return StartFailedError(
+        f"tmux did not answer while the window of {record.id} was being opened, so it is not known whether it runs. "
+        f"Its worktree and branch are kept. {error.message}",
+        hint="`side-agents list` shows what became of it as soon as tmux answers.",
+    )
+
+
 def _roll_back(context: Context, plan: _Plan, record: AgentRecord, error: BaseException) -> StartFailedError:
     """Take back in reverse order; the row stays as ``failed`` with the reason and claims nothing (F-A5).
 
@@ -509,7 +576,7 @@ def _close_window(plan: _Plan, record: AgentRecord) -> str:
 
 def _give_slot_back(record: AgentRecord) -> str:
     slot = Path(record.worktree_path or "")
-    left = slots.leave(slot, record.branch or "", record.base_commit or "")
+    left = slots.leave(slot, record.branch or "", None if record.branch_existed else record.base_commit)
     leases.release(slot, record.id)
     return left
 

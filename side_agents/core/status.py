@@ -41,12 +41,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One agent's change between two looks (reference/side-agents 6.5)."""
+    """One agent's change between two looks (reference/side-agents 6.5); ``adopted``: its parent left just now."""
 
     agent_id: str
     from_status: AgentStatus
     to_status: AgentStatus
     window_index: int | None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from side_agents.core import tree
 from side_agents.core.results import TASK_PREVIEW, Checked, Listed, Sent, Started, Stopped, Waited
 from side_agents.errors import SideAgentsError
 from side_agents.infra import text
@@ -57,6 +58,8 @@ class AgentView:
     branch_head: str | None = None
     ended_by: str | None = None
     final_status: str | None = None
+    landed_commit: str | None = None
+    landed_target: str | None = None
 
     __pydantic_config__ = BORDER
 
@@ -209,9 +212,18 @@ def failure_view(error: SideAgentsError) -> dict[str, Any]:
 
 def listed_view(listed: Listed) -> dict[str, Any]:
     """All agents in tree order; those that have left only when they were asked for."""
-    answer: dict[str, Any] = {"ok": True, "agents": [agent_view(record) for record in listed.records]}
+    present = {record.id for record in listed.records} | set(listed.unreadable)
+    answer: dict[str, Any] = {
+        "ok": True,
+        "agents": [
+            agent_view(record) | ({"orphaned": True} if tree.is_orphan(record, present) else {})
+            for record in listed.records
+        ],
+    }
     if listed.tombstones:
-        answer["finished"] = [agent_view(stone) for stone in listed.tombstones]
+        answer["finished"] = [
+            agent_view(stone) | ({"paused": True} if stone.id in listed.paused else {}) for stone in listed.tombstones
+        ]
     if listed.unreadable:
         answer["unreadable"] = list(listed.unreadable)
     return answer | {"notes": list(listed.notes)}
@@ -280,6 +292,8 @@ def _of_record(record: AgentRecord) -> AgentView:
         waiting_text=record.waiting_text,
         suspended=record.suspended,
         base_commit=record.base_commit,
+        landed_commit=record.landed_commit,
+        landed_target=record.landed_target,
     )
 
 
@@ -302,4 +316,6 @@ def _of_tombstone(stone: Tombstone) -> AgentView:
         branch_head=stone.branch_head,
         ended_by=stone.ended_by,
         final_status=None if stone.status is AgentStatus.DONE else stone.status,
+        landed_commit=stone.landed_commit,
+        landed_target=stone.landed_target,
     )

@@ -15,10 +15,10 @@ from side_agents.core import observe
 from side_agents.core.context import Context
 from side_agents.core.observe import Look
 from side_agents.core.results import Checked, Waited
-from side_agents.errors import UsageError, WaitTimeoutError
-from side_agents.infra import clock, fs
+from side_agents.errors import RefusedError, UsageError, WaitTimeoutError
+from side_agents.infra import clock, fs, processes
 from side_agents.infra.events import Watcher
-from side_agents.models import AgentRecord, AgentStatus, ProcessRef, Tombstone, WaitingFor
+from side_agents.models import AgentRecord, AgentStatus, ProcessRef, Tombstone, TurnOutcome, WaitingFor
 
 DEFAULT_STATES = frozenset((AgentStatus.WAITING_USER, AgentStatus.FAILED, AgentStatus.CRASHED, AgentStatus.DONE))
 
@@ -26,6 +26,10 @@ DEFAULT_STATES = frozenset((AgentStatus.WAITING_USER, AgentStatus.FAILED, AgentS
 _ABORT_SECONDS = 0.25
 # A kernel that loses an event must not make us sleep for ever; one look costs a few milliseconds.
 _LONGEST_SLEEP = 60.0
+# A client that is being killed first reports its turn as aborted; so long it may take to be gone, and its launcher to
+# say how it ended.
+_ABORTED_SECONDS = 0.3
+_LEAVING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,20 @@ def wait_any(
     """The first of the agents that is in a wanted state, with a stop newer than ``after`` where that is given.
 
     Raises UsageError for no ids, UnknownAgentError at once for an id never seen, WaitTimeoutError after ``timeout``
-    seconds or when ``abort`` says so.
+    seconds or when ``abort`` says so, RefusedError when all of them have ended and nothing newer can come.
     """
     wanted = _wanted(ids)
     with _Sleeper(context, wanted, timeout, abort) as sleeper:
         while True:
-            found = _stops(context, sleeper.look(), wanted)
+            look = sleeper.look()
+            found = _stops(context, look, wanted)
             ready = [stop for stop in found if stop.status in states and (after is None or stop.sequence > after)]
             if ready:
-                return _result(context, min(ready, key=lambda stop: stop.sequence))
+                first = min(ready, key=lambda stop: stop.sequence)
+                if sleeper.is_sure(first):
+                    return _result(context, look, first)
+                continue
+            _refuse_endless(found)
             sleeper.sleep(found)
 
 
@@ -73,9 +82,15 @@ def wait_all(
     wanted = _wanted(ids)
     with _Sleeper(context, wanted, timeout, abort) as sleeper:
         while True:
-            found = _stops(context, sleeper.look(), wanted)
+            look = sleeper.look()
+            found = _stops(context, look, wanted)
             if all(stop.status in states for stop in found):
-                return [_result(context, stop) for stop in found]
+                if all(map(sleeper.is_sure, found)):
+                    return [_result(context, look, stop) for stop in found]
+                continue
+            for stop in found:
+                if stop.status not in states:
+                    _refuse_endless([stop])
             sleeper.sleep(found)
 
 
@@ -104,8 +119,18 @@ def _stops(context: Context, look: Look, wanted: Iterable[str]) -> list[_Stop]:
     return stops
 
 
-def _result(context: Context, stop: _Stop) -> Waited:
-    shown = observe.last_lines(context, stop.agent_id, stop.record)
+def _refuse_endless(stops: Sequence[_Stop]) -> None:
+    ended = [stop.agent_id for stop in stops if stop.status.is_terminal]
+    if len(ended) == len(stops):
+        raise RefusedError(
+            f"{', '.join(ended)} {'has' if len(ended) == 1 else 'have'} ended, so nothing newer can come. "
+            "There is nothing to wait for.",
+            hint="`side-agents check ID` shows how one ended.",
+        )
+
+
+def _result(context: Context, look: Look, stop: _Stop) -> Waited:
+    shown = observe.last_lines(context, stop.agent_id, observe.visible(look, stop.record))
     return Waited(Checked(stop.record, stop.tombstone, tuple(shown)), _reason(stop), stop.sequence)
 
 
@@ -120,6 +145,16 @@ def _reason(stop: _Stop) -> str:
     return f"turn {record.turn}{outcome}" if record.turn else "ready"
 
 
+def _is_just_aborted(record: AgentRecord) -> bool:
+    if record.last_turn_outcome is not TurnOutcome.ABORTED or record.waiting_for is not WaitingFor.PROMPT:
+        return False
+    try:
+        age = clock.now() - clock.parse_iso(record.last_turn_ended_at or "")
+    except ValueError:
+        return True
+    return age.total_seconds() < _LEAVING_SECONDS
+
+
 class _Sleeper:
     """Looks, and sleeps between two looks on everything that could change the answer."""
 
@@ -131,6 +166,7 @@ class _Sleeper:
         self._deadline = None if timeout is None else clock.monotonic() + timeout
         self._abort = abort
         self._probe = True
+        self._doubts: dict[int, float] = {}
         self._processes: set[ProcessRef] = set()
         paths = [context.paths.registry, *(p for name in wanted for p in self._files(name))]
         self._watcher = Watcher(paths)
@@ -159,15 +195,32 @@ class _Sleeper:
         records = [stop.record for stop in stops if stop.record is not None]
         self._watch_processes(records)
         delays = [delay for record in records if (delay := observe.quiet_delay(self._context, record)) is not None]
+        # Only its tmux server can say what became of an agent whose starter dies.
+        self._probe = any(record.status.is_starting for record in records)
         wake_at = clock.monotonic() + min([_LONGEST_SLEEP, *delays])
         while True:
             self._give_up_if_due()
             left = wake_at - clock.monotonic()
             if left <= 0:
-                self._probe = not delays
+                self._probe = self._probe or not delays
                 return
             if self._watcher.wait(self._slice(left)):
                 return
+
+    def is_sure(self, stop: _Stop) -> bool:
+        """Whether a stop is one, and not the first sign of an agent's end; False after a moment's sleep: look again."""
+        record = stop.record
+        if record is None or record.status is not AgentStatus.WAITING_USER or not _is_just_aborted(record):
+            return True
+        is_new = stop.sequence not in self._doubts
+        since = self._doubts.setdefault(stop.sequence, clock.monotonic())
+        is_gone = record.client_pid is not None and processes.identify(record.client_pid) is None
+        if clock.monotonic() - since >= (_LEAVING_SECONDS if is_gone else _ABORTED_SECONDS):
+            return True
+        self._probe = is_new
+        self._watch_processes([record])
+        self._watcher.wait(_ABORTED_SECONDS / 4)
+        return False
 
     def _slice(self, left: float) -> float:
         if self._abort is not None:
@@ -188,7 +241,8 @@ class _Sleeper:
 
     def _watch_processes(self, records: Iterable[AgentRecord]) -> None:
         for record in records:
-            refs = (record.launcher, record.owner if record.status.is_starting else None, record.tmux_server)
+            starter = record.owner if record.status.is_starting else None
+            refs = (record.launcher, starter, record.tmux_server, observe.stopper(record))
             for ref in refs:
                 if ref is not None and ref not in self._processes and not record.status.is_terminal:
                     self._processes.add(ref)

@@ -124,6 +124,14 @@ def read_json(path: Path) -> object | None:
     return value
 
 
+def size(path: Path | str) -> int:
+    """Length of a file in bytes, 0 when there is none or it cannot be looked at."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a text is spared its way through Path, this is asked a thousand times
+    except OSError:
+        return 0
+
+
 def read_slice(path: Path, offset: int, limit: int) -> bytes:
     """At most ``limit`` bytes from ``offset`` on; empty when there is no file or nothing there. Raises StateError."""
     return _read(path, offset, limit)

@@ -164,7 +164,7 @@ class Git:
         """What differs from HEAD, untracked files included (folders of them as one entry, unless ``every_file``)."""
         untracked = "all" if every_file else "normal"
         done = self.run("status", "--porcelain=v1", "-z", f"--untracked-files={untracked}", "--ignore-submodules=none")
-        return list(_status_entries(done.stdout))
+        return parse_status(done.stdout)
 
     def is_clean(self) -> bool:
         """Whether nothing differs from HEAD and nothing is untracked; ignored files do not count."""
@@ -213,6 +213,11 @@ class Git:
         """The ignore file that all worktrees of the repository share and that is never committed."""
         return self.layout().common_dir / "info" / "exclude"
 
+    def has_excludes(self, patterns: Sequence[str]) -> bool:
+        """Whether ``ensure_excludes`` would have nothing to do."""
+        text = _read(Path(os.path.realpath(self.exclude_file())))
+        return _with_block(text, patterns) == text
+
     def ensure_excludes(self, patterns: Sequence[str]) -> None:
         """Keep these patterns, in a marked block, in the shared exclude file; the user's lines stay as they are."""
         path = Path(os.path.realpath(self.exclude_file()))
@@ -241,12 +246,15 @@ def _worktree_entries(lines: Sequence[bytes]) -> Iterator[WorktreeEntry]:
             facts = {}
 
 
-def _status_entries(output: bytes) -> Iterator[StatusEntry]:
+def parse_status(output: bytes) -> list[StatusEntry]:
+    """The entries of ``git status --porcelain=v1 -z``."""
+    entries: list[StatusEntry] = []
     parts = iter(os.fsdecode(output).split("\0"))
     for part in parts:
         if part:
             original = next(parts) if part[0] in "RC" or part[1] in "RC" else None
-            yield StatusEntry(part[:2], part[3:], original)
+            entries.append(StatusEntry(part[:2], part[3:], original))
+    return entries
 
 
 def _read(path: Path) -> str:

@@ -17,6 +17,11 @@ class UnreadableError(Exception):
     """These refs cannot be read from files: ask git."""
 
 
+def is_commit_id(text: str) -> bool:
+    """Whether the text is a full commit id, so that nothing has to be looked up."""
+    return _COMMIT.fullmatch(text) is not None
+
+
 def read_branch_head(common_dir: Path, branch: str) -> str | None:
     """The commit id of a local branch; None when there is none, or when it cannot be told from files."""
     try:

@@ -34,17 +34,19 @@ class Submodule:
     commit: str
 
 
-def add(git: Git, path: Path, branch: str, base: str) -> None:
+def add(git: Git, path: Path, branch: str, base: str | None) -> None:
     """Make a linked worktree at ``path`` on a new branch from ``base``, without its files; ``populate`` brings them.
+
+    Without ``base`` the branch has to exist and is used as it is; GitError when it is checked out elsewhere.
 
     ``git`` is the checkout whose sparse patterns are inherited. An entry left by a folder that was deleted by hand is
     replaced (X9), a commit that only it knew gets a rescue ref. Raises ConflictError when the branch or the folder
     exists, GitError for the rest; a half-made branch is gone then.
     """
-    start = _commit(git, base)
+    start = _commit(git, base) if base is not None else None
     common_dir = git.layout().common_dir
     with fs.locked(common_dir / "side-agents-worktrees.lock", purpose="adding a worktree", timeout=_LOCK_WAIT):
-        if git.branch_exists(branch):
+        if start is not None and git.branch_exists(branch):
             raise ConflictError(f"The branch {branch} exists already and was left as it is.")
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise ConflictError(f"{path} exists already and is not an empty folder; it was left as it is.")
@@ -55,6 +57,10 @@ def add(git: Git, path: Path, branch: str, base: str) -> None:
                     _rescue(git, entry)
         # --force lets git replace the entry of a missing folder; it never overrides `git worktree lock`.
         force = ["--force"] if stale else []
+        if start is None:
+            # By the short name: git takes a full one for a commit and detaches HEAD.
+            git.run("worktree", "add", *force, "--no-checkout", "--", str(path), branch)
+            return
         try:
             git.run("worktree", "add", *force, "--no-track", "--no-checkout", "-b", branch, "--", str(path), start)
         except GitError:
@@ -71,9 +77,10 @@ def populate(slot: Git, *, source: Path | None = None) -> None:
     slot.run("reset", "--quiet", "--hard", "HEAD", deadline=CHECKOUT_DEADLINE)
 
 
-def reuse(slot: Git, branch: str, base: str, *, source: Path | None = None) -> None:
+def reuse(slot: Git, branch: str, base: str | None, *, source: Path | None = None) -> None:
     """Put an idle worktree on a new branch from ``base``; its old branch stays (X10), ignored files stay too.
 
+    Without ``base`` the branch has to exist and is checked out as it is; GitError when it is checked out elsewhere.
     Raises RefusedError when the worktree is not clean, is in the middle of an operation or is the main checkout, and
     ConflictError when the branch exists; nothing was changed then. A detached HEAD that no ref contains gets a rescue
     ref.
@@ -82,13 +89,16 @@ def reuse(slot: Git, branch: str, base: str, *, source: Path | None = None) -> N
     operation = slot.unfinished_operation()
     if operation is not None:
         raise RefusedError(f"{slot.directory} is in the middle of a {operation}; it was not reused.")
-    start = _commit(slot, base)
+    start = _commit(slot, base) if base is not None else None
     if not slot.is_clean():
         raise RefusedError(f"{slot.directory} has uncommitted or untracked files; it was not reused.")
     if slot.current_branch() is None:
         _rescue(slot, WorktreeEntry(slot.directory, head=slot.resolve("HEAD"), detached=True))
     if source is not None:
         _inherit_sparse(slot, source)
+    if start is None:
+        slot.run("checkout", "--quiet", "--no-guess", branch, "--", deadline=CHECKOUT_DEADLINE)
+        return
     try:
         # A forced checkout does what detaching and a hard reset do, in one step. A reset alone would move the old branch.
         slot.run("checkout", "--quiet", "--force", "--no-track", "-b", branch, start, "--", deadline=CHECKOUT_DEADLINE)

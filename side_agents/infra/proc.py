@@ -10,12 +10,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from side_agents.errors import CommandFailedError, DeadlineError, NotFoundError, ToolMissingError, UsageError
 
@@ -60,8 +61,14 @@ def run(
     has been ended then) and, with ``check``, CommandFailedError for any status but 0.
     """
     command = _argv(argv)
-    process = _spawn(command, cwd, env, has_input=input is not None)
+    signals = _HeldSignals()
     try:
+        process = _spawn(command, cwd, env, has_input=input is not None)
+    except BaseException:
+        signals.release()
+        raise
+    try:
+        signals.release()
         stdout, stderr = process.communicate(input, timeout=deadline)
     except subprocess.TimeoutExpired:
         stderr = _end_group(process)
@@ -116,6 +123,31 @@ def find_program(name: str, *, path: str | None = None) -> Path | None:
     folders = os.get_exec_path() if path is None else path.split(os.pathsep)
     candidates = (Path(folder, name) for folder in folders if folder)
     return next((candidate for candidate in candidates if _is_program(candidate)), None)
+
+
+class _HeldSignals:
+    """Keeps Ctrl+C and its like until the program just started is in hands that will end it.
+
+    Otherwise an interrupt in the middle of starting it would leave it running with nobody to know of it. Our Python
+    handlers are replaced, not the signal mask, which the program would inherit.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+            self._before = {number: handler for number, handler in handlers.items() if callable(handler)}
+        for number in self._before:
+            signal.signal(number, lambda came, _frame: self._came.append(came))
+
+    def release(self) -> None:
+        """Give the handlers back and let what came meanwhile happen now."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        came, self._came = self._came, []
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _spawn(

@@ -30,13 +30,17 @@ def call(name: str, request: bytes | str, open_context: Callable[[], Context]) -
 
     Expected errors are answers; only a fault of ours is raised.
     """
+    from side_agents.core.aftermath import follow_up
+
     try:
         tool = find_tool(name)
     except SideAgentsError as error:
         return failure_view(error), error.exit_status
     try:
         given = parse(tool, request)
-        answer = tool.call(open_context(), given)
+        context = open_context()
+        answer = tool.call(context, given)
+        follow_up(context)
     except SideAgentsError as error:
         return tool.failure(error), error.exit_status
     if answer["ok"]:

@@ -140,6 +140,8 @@ def test_the_demo_runs_from_the_wheel(installed: Installed) -> None:
     answer = json.loads(done.stdout)
     ended = {entry["agent"]["id"]: entry["agent"]["status"] for entry in answer["agents"]}
     assert ended == {"add-vat": "done", "pick-licence": "done", "speed-up": "crashed"}
+    landed = {entry["agent"]["id"]: entry["landedBy"] for entry in answer["agents"]}
+    assert landed == {"add-vat": "agent", "pick-licence": "you", "speed-up": None}
 
 
 def test_a_tool_answers_in_json_outside_of_a_repository(installed: Installed) -> None:

@@ -9,13 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from side_agents.cli import live, output
+from side_agents.cli.border import SignalledError
+from side_agents.cli.interruption import shielded
 from side_agents.core import demo_stage
-from tests.support.waiting import eventually
+from side_agents.infra import processes
+from side_agents.infra.tmux import Tmux
 
 CHECKOUT = Path(output.__file__).parents[2]
 COMMAND = [sys.executable, "-m", "side_agents", "demo"]
@@ -29,28 +34,86 @@ def demo_folders() -> set[Path]:
     return set(Path("/tmp").glob("side-agents-demo-*"))
 
 
-def test_the_demo_shows_three_agents_really_at_work_and_leaves_nothing(home: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one whole demo says of itself; that it takes less than 30 seconds is its deadline."""
+    base = tmp_path_factory.mktemp("demo")
+    home = base / "home"
+    home.mkdir()
     before = demo_folders()
-
     done = subprocess.run(
-        [*COMMAND, "--json"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+        [*COMMAND, "--json"],
+        cwd=base, env=environment() | {"HOME": str(home)}, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert demo_folders() <= before
+    assert list(home.iterdir()) == []
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
-    assert (done.returncode, done.stderr) == (0, "")
-    answer = json.loads(done.stdout)
-    by_name = {each["agent"]["id"]: each for each in answer["agents"]}
-    assert answer["seconds"] < 20
-    assert re.fullmatch(r"[0-9a-f]{7,} Add VAT, with a test", by_name["add-vat"]["commits"][0])
-    assert re.fullmatch(r"[0-9a-f]{7,} Choose the MIT licence", by_name["pick-licence"]["commits"][0])
-    assert by_name["add-vat"]["agent"]["status"] == by_name["pick-licence"]["agent"]["status"] == "done"
-    crashed = by_name["speed-up"]
+
+def by_name(answer: dict[str, Any]) -> dict[str, Any]:
+    return {each["agent"]["id"]: each for each in answer["agents"]}
+
+
+def subjects(commits: list[str]) -> list[str]:
+    assert all(re.match(r"[0-9a-f]{7,} ", commit) for commit in commits)
+    return [commit.partition(" ")[2] for commit in commits]
+
+
+LICENCE = ["Name the licence in the README", "Choose the MIT licence"]
+VAT = ["Add VAT, with a test"]
+
+
+def test_the_agents_of_the_demo_really_work(answer: dict[str, Any]) -> None:
+    agents = by_name(answer)
+    assert subjects(agents["add-vat"]["commits"]) == VAT
+    assert subjects(agents["pick-licence"]["commits"]) == LICENCE
+    assert agents["add-vat"]["agent"]["status"] == agents["pick-licence"]["agent"]["status"] == "done"
+    crashed = agents["speed-up"]
     assert (crashed["agent"]["status"], crashed["commits"], crashed["uncommittedFiles"]) == ("crashed", [], 1)
     assert "KILL" in crashed["agent"]["error"]
-    assert demo_folders() <= before
-    assert list(home.iterdir()) == [home / ".run"]
 
 
-def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
+def test_two_agents_of_the_demo_land_in_one_line(answer: dict[str, Any]) -> None:
+    agents = by_name(answer)
+    assert {name: each["landedBy"] for name, each in agents.items()} == {
+        "add-vat": "agent", "pick-licence": "you", "speed-up": None,
+    }  # fmt: skip
+    assert subjects(answer["main"]) == [*LICENCE, *VAT, "A very small shop"]
+    own, other, *_ = (each.split()[0] for each in agents["pick-licence"]["commits"])
+    assert answer["main"][0].startswith(own)
+    assert agents["pick-licence"]["agent"]["landedCommit"].startswith(own)
+    assert agents["add-vat"]["agent"]["landedCommit"].startswith(answer["main"][2].split()[0])
+    assert answer["graph"][1:4] == [f"| * {line}" for line in (
+        f"{own} (main) {LICENCE[0]}", f"{other} {LICENCE[1]}", answer["main"][2],
+    )]  # fmt: skip
+
+
+def test_the_demo_resumes_the_conversation_and_the_branch_of_one_that_quit(answer: dict[str, Any]) -> None:
+    resumed = answer["resumed"]
+    assert (resumed["id"], resumed["branch"]) == ("pick-licence", "side-agent/pick-licence")
+    assert resumed["said"] == ["Give the shop a licence", "MIT", "Name the licence in the README too"]
+
+
+def test_the_clean_up_of_the_demo_spares_what_is_not_committed(answer: dict[str, Any]) -> None:
+    crashed = by_name(answer)["speed-up"]["agent"]
+    (refused,) = answer["refused"]
+    assert (refused["kind"], refused["name"]) == ("slot", Path(crashed["worktreePath"]).name)
+    (reason,) = refused["reasons"]
+    assert reason["code"] == "dirty"
+    assert "fast.py" in reason["text"]
+    gone = [(each["kind"], each["name"]) for each in answer["cleaned"]]
+    assert gone[0] == ("record", "speed-up")
+    assert [kind for kind, _ in gone].count("window") == 3
+    assert {name for kind, name in gone if kind == "slot"} == {f"shop-agent-worktree-000{n}" for n in (1, 2, 3)}
+    assert gone.index(("slot", refused["name"])) > max(gone.index(each) for each in gone if each[0] == "window")
+    assert {name for kind, name in gone if kind == "branch"} == {"side-agent/add-vat", "side-agent/pick-licence"}
+    assert re.fullmatch(r"\* [0-9a-f]{7,} \(side-agent/speed-up\) Half of a faster total", answer["graph"][0])
+
+
+@pytest.mark.parametrize("presses", [1, 30], ids=["once", "impatiently"])
+def test_an_interrupted_demo_cleans_up(tmp_path: Path, presses: int) -> None:
     before = demo_folders()
     process = subprocess.Popen(COMMAND, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -58,15 +121,52 @@ def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
         for line in process.stdout:
             if b"started on" in line:
                 break
-        mine = demo_folders() - before
+        (mine,) = demo_folders() - before
+        server = Tmux(mine / "tmux").sweep().server
+        assert server is not None
         process.send_signal(signal.SIGINT)
+        for _ in range(presses - 1):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.05)
+            process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     finally:
         process.kill()
 
     assert (process.returncode, errors) == (130, b"\nInterrupted.\n")
-    assert mine
-    eventually(lambda: not mine & demo_folders())
+    assert not mine.exists()
+    assert not processes.is_alive(server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_only_the_first_signal_gets_through(number: signal.Signals) -> None:
+    def end(number: int, _frame: object) -> None:
+        # As the border does, so that a second one would end us.
+        signal.signal(number, signal.SIG_DFL)
+        raise SignalledError(number)
+
+    def interrupted() -> None:
+        with shielded():
+            try:
+                signal.raise_signal(number)
+            finally:
+                signal.raise_signal(number)
+
+    before = signal.signal(number, end)
+    try:
+        with pytest.raises(SignalledError):
+            interrupted()
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_no_signal_gets_through_once_cleaning_up_has_begun() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with shielded() as shield:
+        shield.close()
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_stage_that_is_kept_can_be_torn_down_by_hand() -> None:

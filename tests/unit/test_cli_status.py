@@ -48,10 +48,10 @@ def test_an_unknown_window_is_left_out() -> None:
     assert line([record(tmux_window_index=None)]) == "fix-login:run"
 
 
-def test_main_sees_everybody_and_orphans_are_marked() -> None:
+def test_main_sees_its_own_agents_and_orphans_which_are_marked() -> None:
     agents = [record("a"), record("b", parent_agent_id="a"), record("c", parent_agent_id="gone")]
 
-    assert line(agents) == "a:run@3 b:run@3 c:run@3[orphan]"
+    assert line(agents) == "a:run@3 c:run@3[orphan]"
 
 
 def test_an_agent_sees_parent_children_and_siblings_in_groups() -> None:

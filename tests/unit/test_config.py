@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from side_agents.config import Config, load
 from side_agents.errors import UsageError
 from side_agents.models import WindowClose
 from side_agents.paths import user_config
+from side_agents.schemas import validate
 
 
 def file(folder: Path, content: str | bytes, name: str = "config.toml") -> Path:
@@ -183,3 +185,32 @@ def test_the_effective_settings_can_be_shown_as_json(tmp_path: Path) -> None:
 )
 def test_the_users_file_is_where_the_system_keeps_settings(environment: dict[str, str], folder: str) -> None:
     assert str(user_config(environment, Path("/h"))) == f"{folder}/side-agents/config.toml"
+
+
+PLAIN_SETTINGS = """
+client = "mine"
+window_close = "keep"
+lock_timeout = 3
+send_timeout = 2.5
+git_hooks = true
+
+[clients.mine]
+argv = ["mine", "--fast"]
+prompt = "argv"
+prompt_args = ["--", "{prompt}"]
+quiet_seconds = 1
+env = { MODE = "x" }
+"""
+
+
+def test_plain_settings_are_read_as_pydantic_reads_them_but_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(PLAIN_SETTINGS)
+    table = tomllib.loads(PLAIN_SETTINGS)
+    table["clients"]["mine"]["name"] = "mine"
+    assert config.load((path,)) == validate(config.Config, table, what="test")
+    code = f"import sys; from pathlib import Path; from side_agents import config; config.load((Path({str(path)!r}),))"
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('pydantic' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "False\n"

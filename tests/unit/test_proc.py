@@ -158,6 +158,27 @@ def test_an_interrupt_of_ours_ends_what_we_started(tmp_path: Path) -> None:
     eventually(lambda: not is_running(pid))
 
 
+def test_an_interrupt_while_a_program_is_being_started_ends_it_too(tmp_path: Path) -> None:
+    code = f"""
+import os, signal, subprocess
+from side_agents.infra import proc
+real = subprocess.Popen
+
+class Interrupted(real):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        open({str(tmp_path / "pid")!r}, "w").write(str(self.pid))
+        os.kill(os.getpid(), signal.SIGINT)
+
+subprocess.Popen = Interrupted
+proc.run(["sleep", "60"])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=False)
+    assert b"KeyboardInterrupt" in done.stderr
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
 def test_an_interactive_program_has_our_streams_and_gives_its_status(capfd: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
     assert proc.call_interactive(["sh", "-c", "echo shown; exit 4"]) == 4

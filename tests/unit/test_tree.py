@@ -50,3 +50,15 @@ def test_whoever_names_whom_everybody_is_shown_exactly_once(parents: dict[str, s
 
 def test_an_orphan_is_an_agent_whose_starter_is_gone() -> None:
     assert [record.id for record in FAMILY if tree.is_orphan(record, (other.id for other in FAMILY))] == ["z1"]
+
+
+def test_those_below_come_furthest_down_first_and_without_the_ones_given() -> None:
+    family = [*FAMILY, agent("a11", "a1"), agent("a12", "a1")]
+    assert tree.below(["a"], family) == ["a2", "a12", "a11", "a1"]
+    assert tree.below(["a", "a1"], family) == ["a2", "a12", "a11"]
+    assert tree.below(["b", "nobody"], family) == []
+    assert tree.below(["a"], [agent("a", "b"), agent("b", "a")]) == ["b"]
+
+
+def test_whoever_was_started_by_another_comes_before_it() -> None:
+    assert tree.children_first(["a", "b", "unknown", "a1", "a"], FAMILY) == ["b", "a1", "a", "unknown"]

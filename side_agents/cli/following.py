@@ -1,0 +1,38 @@
+"""What commands that stream share: watching agents that come, and how long to sleep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from side_agents.core.context import Context
+    from side_agents.infra.events import Watcher
+    from side_agents.models import AgentRecord
+
+# A lost event must not be for ever.
+_LONGEST_SLEEP = 60.0
+
+
+def pause(context: Context, records: Iterable[AgentRecord]) -> float:
+    """Seconds to sleep at most: a silent screen has to be looked at again."""
+    from side_agents.core.observe import quiet_delay
+
+    delays = [delay for record in records if (delay := quiet_delay(context, record)) is not None]
+    return min([_LONGEST_SLEEP, *delays])
+
+
+def watch_new(context: Context, watcher: Watcher, watched: set[object], records: Iterable[AgentRecord]) -> bool:
+    """Watch what is not in ``watched`` yet; True when there was something, so that one more look is needed."""
+    before = len(watched)
+    for record in records:
+        runtime = context.paths.runtime(record.id)
+        for path in (runtime.journal, runtime.exit_marker):
+            if path not in watched:
+                watched.add(path)
+                watcher.add_directory(path)
+        if record.launcher is not None and record.launcher not in watched:
+            watched.add(record.launcher)
+            watcher.add_process(record.launcher)
+    return len(watched) > before
