@@ -10,6 +10,7 @@ import click
 
 from side_agents.cli.output import STYLES, age_since, fit, pad, safe_line, status_words
 from side_agents.clients.script_text import text_width
+from side_agents.core.windows import shown_index
 from side_agents.models import AgentRecord, AgentStatus, Tombstone
 
 _HEAD = ("AGENT", "STATUS", "TURN", "WIN", "WORKTREE", "AGE", "TASK")
@@ -28,8 +29,11 @@ class Row:
     note: str = ""
 
 
-def rows_of(records: Sequence[AgentRecord]) -> list[Row]:
-    """Rows of live agents, indented below the agent that started them; records come in tree order."""
+def rows_of(records: Sequence[AgentRecord], lingering: Collection[str] = ()) -> list[Row]:
+    """Rows of live agents, indented below the agent that started them; records come in tree order.
+
+    Of agents that failed or crashed only those that are ``lingering`` have a window to show.
+    """
     known = {record.id for record in records}
     levels: dict[str, int] = {}
     rows: list[Row] = []
@@ -38,17 +42,18 @@ def rows_of(records: Sequence[AgentRecord]) -> list[Row]:
         level = levels.get(parent, -1) + 1 if parent else 0
         levels[record.id] = level
         orphan = " [orphan]" if parent and parent not in known else ""
-        rows.append(_row(record, ("  " * (level - 1) + "└ " if level else "") + record.id + orphan))
+        label = ("  " * (level - 1) + "└ " if level else "") + record.id + orphan
+        rows.append(_row(record, label, shown_index(record, lingering)))
     return rows
 
 
-def _row(record: AgentRecord, label: str) -> Row:
+def _row(record: AgentRecord, label: str, window: int | None) -> Row:
     words = status_words(record.status, record.waiting_for, record.exit_code)
     cells = (
         label,
         words + (", suspended" if record.suspended else ""),
         str(record.turn) if record.turn else "-",
-        f"#{record.tmux_window_index}" if record.tmux_window_index is not None else "-",
+        f"#{window}" if window is not None else "-",
         safe_line(PurePath(record.worktree_path).name) if record.worktree_path else "-",
         age_since(record.started_at) or "-",
         _title(record.task),

@@ -1,7 +1,8 @@
 """Where errors become exit statuses and words; the outermost frame of every command.
 
 Expected errors: two lines on standard error, or with ``--json`` one object on standard output. Unexpected ones: exit
-70, a short message and a report file. Ctrl+C 130, other signals 128 + n, a reader that went away 141 and silence.
+70, a short message and a report file. Ctrl+C 130, other signals 128 + n, a reader that went away 141 and silence. Output
+that finds no place (a full disk) cuts no work short: the command is carried out, then that is said, exit 1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from side_agents import __version__
 
@@ -25,6 +27,10 @@ _LINES = {
     ("status", "--format=plain"): "plain",
     ("status", "--format=tmux"): "tmux",
 }
+# Only their output matters, and what was not shown must not count as shown: they end where it finds no place.
+_SHOWING = ("log", "notices")
+# Stands for a command that ended there; no exit status of its own.
+_LOST = -1
 _DEADLY = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -36,19 +42,107 @@ class SignalledError(BaseException):
         self.number = number
 
 
+class _OutputLostError(Exception):
+    """Standard output takes nothing, for the reason given, and there is no point in going on."""
+
+
+class _Output(io.FileIO):
+    """A standard stream that takes everything; ``lost`` is why the first write failed. A reader that went away raises."""
+
+    lost: OSError | None = None
+    is_ending = False
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.lost = self.lost or error
+            if self.is_ending:
+                raise _OutputLostError from error
+            return memoryview(data).nbytes
+
+
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command line and return the exit status; nothing is raised."""
+    _reopen_missing()
+    with _tolerant("stderr"), _tolerant("stdout") as output:
+        status = _carry_out(arguments, output)
+        if output is None or output.lost is None:
+            return status
+        return _say_lost(status, output)
+
+
+def _carry_out(arguments: Sequence[str], output: _Output | None) -> int:
     if list(arguments) in (["--version"], ["-V"]):
         # Asked by scripts and health checks: not worth loading a command line parser.
         return _guarded([], lambda: _write_line(f"side-agents {__version__}"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    style = _LINES.get(tuple(arguments))
+    if output is not None:
+        command = arguments[0] if arguments else ""
+        output.is_ending = command in _SHOWING or (command == "status" and "--follow" in arguments)
     with _signals_raised():
-        if style is not None and not sys.stdout.isatty():
-            return _guarded(arguments, lambda: _show_line(style))
-        return _guarded(arguments, lambda: _invoke(list(arguments)))
+        return _guarded(arguments, lambda: _dispatch(arguments))
+
+
+def _reopen_missing() -> None:
+    """Give closed standard streams the null device, or the next file that is opened would take their place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one. Programs that we run inherit it like any other standard stream.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # Not the standard number: where that was free at first, it may be somebody else's file by now.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8", closefd=False))
+
+
+@contextmanager
+def _tolerant(name: str) -> Iterator[_Output | None]:
+    """Put an ``_Output`` below a standard stream; None where that is no file of the system (a test's buffer)."""
+    stream = getattr(sys, name)
+    if not isinstance(stream, io.TextIOWrapper) or type(_raw(stream)) is not io.FileIO:
+        yield None
+        return
+    output = _Output(stream.fileno(), "w", closefd=False)
+    own = io.TextIOWrapper(
+        io.BufferedWriter(output),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+    setattr(sys, name, own)
+    try:
+        yield output
+    finally:
+        with suppress(OSError, ValueError):
+            own.flush()
+        setattr(sys, name, stream)
+
+
+def _say_lost(status: int, output: _Output) -> int:
+    """Say on standard error that output was lost; a command that has failed says only that, which counts for more."""
+    if status not in (0, _LOST):
+        return status
+    reason = output.lost.strerror if output.lost is not None else ""
+    done = "The output" if status == _LOST else "The command was carried out, but its output"
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"error: {done} could not be written ({reason}).\n")
+        sys.stderr.flush()
+    return 1
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    style = _LINES.get(tuple(arguments))
+    if style is not None and not sys.stdout.isatty():
+        return _show_line(style)
+    return _invoke(list(arguments))
 
 
 def _show_line(style: str) -> int:
@@ -80,18 +174,31 @@ def _invoke(arguments: list[str]) -> int:
 def _guarded(arguments: Sequence[str], action: Callable[[], int]) -> int:
     as_json = wants_json(arguments)
     try:
-        status = action()
-        sys.stdout.flush()
+        status = _exit_status(action)
     except BrokenPipeError:
         return _pipe_closed()
+    except _OutputLostError:
+        return _LOST
     except KeyboardInterrupt:
         return _ended(130, "Interrupted.", as_json)
     except SignalledError as error:
         return _ended(128 + error.number, f"Ended by {signal.Signals(error.number).name}.", as_json)
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 1
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it is, the user gets words, not a traceback
         return _refused(error, arguments, as_json)
+    return status
+
+
+def _exit_status(action: Callable[[], int]) -> int:
+    try:
+        status = action()
+        sys.stdout.flush()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    finally:
+        raw = _raw(sys.stdout)
+        if isinstance(raw, _Output):
+            # What is still to be said about an end must not raise another.
+            raw.is_ending = False
     return status
 
 
@@ -102,18 +209,31 @@ def _refused(error: Exception, arguments: Sequence[str], as_json: bool) -> int:
     from side_agents.cli.failures import describe
 
     failure = describe(error, arguments)
+    is_told = False
     try:
         if as_json:
             import json
 
             _write_line(json.dumps(failure.as_json(), ensure_ascii=False))
             sys.stdout.flush()
-        else:
+            is_told = not _has_lost()
+        if not is_told:
             sys.stderr.write(failure.as_text() + "\n")
             sys.stderr.flush()
     except BrokenPipeError:
         return _pipe_closed()
     return failure.exit_status
+
+
+def _has_lost() -> bool:
+    raw = _raw(sys.stdout)
+    return isinstance(raw, _Output) and raw.lost is not None
+
+
+def _raw(stream: object) -> object:
+    # Under PYTHONUNBUFFERED nothing lies between the text and the file.
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -47,7 +47,7 @@ def check(agent_id: str, lines: int, as_json: bool) -> int:
 def write_agent(checked: Checked) -> None:
     """Print one agent: a heading, its facts, its last lines."""
     if checked.record is not None:
-        _write_record(checked.record)
+        _write_record(checked.record, lingers=checked.lingers)
     elif checked.tombstone is not None:
         _write_tombstone(checked.tombstone)
     if checked.backlog:
@@ -56,10 +56,11 @@ def write_agent(checked: Checked) -> None:
             click.echo(f"  {click.style('│', dim=True)} {safe(line)}")
 
 
-def _write_record(record: AgentRecord) -> None:
+def _write_record(record: AgentRecord, *, lingers: bool) -> None:
     words = status_words(record.status, record.waiting_for, record.exit_code)
     suffix = ", suspended" if record.suspended else ""
     click.echo(f"{click.style(record.id, bold=True)}  {click.style(words + suffix, **STYLES[record.status])}")
+    has_window = record.tmux_window_id is not None and (lingers or not record.status.is_terminal)
     last = record.last_turn_outcome
     said = f": {safe_line(record.last_turn_text, 160)}" if record.last_turn_text else ""
     write_facts(
@@ -70,7 +71,7 @@ def _write_record(record: AgentRecord) -> None:
             ("parent", record.parent_agent_id),
             ("branch", record.branch),
             ("worktree", safe(record.worktree_path or "")),
-            ("window", f"{record.tmux_window_index} ({record.tmux_window_id})" if record.tmux_window_id else None),
+            ("window", f"{record.tmux_window_index} ({record.tmux_window_id})" if has_window else None),
             ("client", " ".join(filter(None, (record.client, safe_line(record.model or ""))))),
             ("started", f"{age_since(record.started_at)} ago" if record.started_at else None),
             ("turns", str(record.turn)),

@@ -28,6 +28,7 @@ class Cleaned:
 def clean_up(story: Story) -> Cleaned:
     """Clear the list, then the worktrees; what is unfinished stays until somebody has decided about it."""
     cleaned = Cleaned()
+    story.pause()
     story.area.say()
     story.tell("", "you clear up   (side-agents clean)")
     _clean(story, cleaned, CleanRequest())

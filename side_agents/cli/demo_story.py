@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _FRAME = 0.2
 _DEADLINE = 60.0
-_BEAT = 0.4
+_BEAT = 0.6
 
 
 @dataclass(slots=True)
@@ -90,6 +90,7 @@ def start_all(story: Story) -> None:
 
 def resume_one(story: Story) -> None:
     """Go on with the agent that quit before its work had landed."""
+    story.pause()
     story.area.say()
     story.tell("", f"you want more of one that quit   (side-agents resume {RESUMED})")
     context = story.stage.context
@@ -138,7 +139,7 @@ def draw(story: Story) -> None:
     if not story.area.is_live:
         return
     listed = list_agents(story.stage.context, everything=True, probe=False)
-    rows = [*rows_of(listed.records), *rows_of_finished(listed.tombstones, listed.paused)]
+    rows = [*rows_of(listed.records, listed.lingering), *rows_of_finished(listed.tombstones, listed.paused)]
     story.area.draw(["", *render(rows, story.area.width)])
 
 

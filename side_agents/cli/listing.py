@@ -62,11 +62,18 @@ def write_list(listed: Listed, context: Context) -> None:
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     finished = rows_of_finished(listed.tombstones, listed.paused)
-    lines = render([*rows_of(listed.records), *waiting_rows(context), *finished], width)
-    for line in lines or ["No agents yet."]:
+    lines = render([*rows_of(listed.records, listed.lingering), *waiting_rows(context), *finished], width)
+    for line in lines or _nobody(context):
         click.echo(line)
     for name in listed.unreadable:
         warning = click.style("warning:", fg="yellow")
         click.echo(f"{warning} {safe(name)} was written by another version and is kept.", err=True)
     for note in listed.notes:
         click.echo(f"{click.style('note:', fg='yellow')} {safe(note)}", err=True)
+
+
+def _nobody(context: Context) -> list[str]:
+    if not context.registry.history():
+        return ["No agents yet."]
+    hint = "`side-agents list --all` shows those that have ended."
+    return ["No agents are running.", click.style(hint, dim=True)]

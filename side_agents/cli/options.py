@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,10 +57,11 @@ recipients_argument = click.argument(
 agents_argument = click.argument("agent_ids", metavar="ID...", nargs=-1, callback=_each_id, shell_complete=complete_ids)
 
 
-def read_text(words: Sequence[str], file: str | None, *, what: str) -> str:
+def read_text(words: Sequence[str], file: str | None, *, what: str, limit: int, hint: str | None = None) -> str:
     """The text of a task or message from the words of the command line, a file, or with ``-`` standard input.
 
-    Raises UsageError unless exactly one of them is given and says something; bytes that are not UTF-8 survive.
+    Raises UsageError unless exactly one of them is given and says something, and with ``hint`` for a file or input of more
+    than ``limit`` bytes, of which no more than one further byte is read; bytes that are not UTF-8 survive.
     """
     if file is not None and words:
         raise UsageError(f"The {what} was given twice: as words and with --file. Nothing was done.")
@@ -67,9 +69,9 @@ def read_text(words: Sequence[str], file: str | None, *, what: str) -> str:
         advice = "Give it as words, with --file FILE, or as - to read standard input."
         raise UsageError(f"There is no {what}.", hint=advice)
     if file is not None and file != "-":
-        content = _read_file(Path(file))
+        content = _decoded(_read_file(Path(file), limit + 1), what, limit, hint)
     elif file == "-" or list(words) == ["-"]:
-        content = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+        content = _decoded(_read_input(limit + 1), what, limit, hint)
     else:
         content = " ".join(words)
     if not content.strip():
@@ -77,9 +79,46 @@ def read_text(words: Sequence[str], file: str | None, *, what: str) -> str:
     return content
 
 
-def _read_file(path: Path) -> str:
+def read_input(*, what: str, limit: int) -> bytes:
+    """All of standard input. Raises UsageError when it cannot be read or goes on for more than ``limit`` bytes."""
+    data = _read_input(limit + 1)
+    _refuse_longer(len(data), what, limit, None)
+    return data
+
+
+def require_ordinary(path: Path, *, what: str, limit: int) -> None:
+    """Raises UsageError for a device, a pipe and the like, and for more than ``limit`` bytes; a missing file passes."""
     try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
+        facts = path.stat()
+    except OSError:
+        # Whoever reads it has better words.
+        return
+    if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+        raise UsageError(f"The {what} {path} is no ordinary file. Nothing was done.")
+    _refuse_longer(facts.st_size, what, limit, None)
+
+
+def _decoded(data: bytes, what: str, limit: int, hint: str | None) -> str:
+    _refuse_longer(len(data), what, limit, hint)
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _refuse_longer(size: int, what: str, limit: int, hint: str | None) -> None:
+    if size > limit:
+        raise UsageError(f"The {what} is too long; the limit is {limit} bytes. Nothing was done.", hint=hint)
+
+
+def _read_input(size: int) -> bytes:
+    try:
+        return sys.stdin.buffer.read(size)
+    except OSError as error:
+        raise UsageError(f"Standard input cannot be read: {error.strerror or error}. Nothing was done.") from error
+
+
+def _read_file(path: Path, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}. Nothing was done.") from error
 

@@ -36,11 +36,13 @@ def send(agent_ids: tuple[str, ...], text: tuple[str, ...], file: str | None, as
     dialog or on top of what somebody is typing. Exit status 9: it is not known to have arrived; of several results the
     highest status counts.
     """
-    message = read_text(text, file, what="message")
     from side_agents.core import views
     from side_agents.core.aftermath import follow_up
+    from side_agents.core.send import MESSAGE_LIMIT_BYTES
     from side_agents.core.send import send as send_message
 
+    advice = "Put it into a file in the agent's worktree and send the path."
+    message = read_text(text, file, what="message", limit=MESSAGE_LIMIT_BYTES, hint=advice)
     context = open_here()
     if len(agent_ids) > 1:
         return _send_all(context, agent_ids, message, as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from side_agents.cli.options import read_text
+from side_agents.cli.options import read_text, require_ordinary
 from side_agents.cli.output import safe, safe_line, write_json, write_warnings
 from side_agents.errors import SideAgentsError, UsageError
 
@@ -38,15 +38,17 @@ class Wanted:
 
 def tasks_of(wanted: Wanted) -> list[str]:
     """The tasks as given: of each line, or one; none where the template is all there is. Raises UsageError."""
+    from side_agents.core.start_plan import TASK_LIMIT_BYTES
+
     if wanted.each is not None:
         from side_agents.core import batch
 
         if wanted.words or wanted.file is not None:
             raise UsageError("The task was given twice: by --each and otherwise. Nothing was started.")
-        return batch.lines_of(read_text((), wanted.each, what="list of tasks"))
+        return batch.lines_of(read_text((), wanted.each, what="list of tasks", limit=TASK_LIMIT_BYTES))
     if wanted.template is not None and not wanted.words and wanted.file is None:
         return []
-    return [read_text(wanted.words, wanted.file, what="task")]
+    return [read_text(wanted.words, wanted.file, what="task", limit=TASK_LIMIT_BYTES)]
 
 
 def items_of(context: Context, wanted: Wanted, tasks: list[str]) -> list[Item]:
@@ -55,7 +57,7 @@ def items_of(context: Context, wanted: Wanted, tasks: list[str]) -> list[Item]:
 
     if not wanted.is_batch and wanted.template is None and not wanted.settings:
         return [batch.Item(tasks[0], wanted.name)]
-    template = batch.read_template(context.paths.prompts, wanted.template) if wanted.template is not None else None
+    template = _template(context, wanted.template) if wanted.template is not None else None
     return batch.expand(
         tasks,
         batch.parse_matrix(wanted.matrix),
@@ -63,6 +65,14 @@ def items_of(context: Context, wanted: Wanted, tasks: list[str]) -> list[Item]:
         settings=batch.parse_settings(wanted.settings),
         name=wanted.name or ("" if tasks else wanted.template or ""),
     )
+
+
+def _template(context: Context, name: str) -> str:
+    from side_agents.core import batch
+    from side_agents.core.start_plan import TASK_LIMIT_BYTES
+
+    require_ordinary(context.paths.prompts / f"{name}.md", what="template", limit=TASK_LIMIT_BYTES)
+    return batch.read_template(context.paths.prompts, name)
 
 
 def start_all(context: Context, requests: Sequence[StartRequest], *, jobs: int, as_json: bool) -> int:

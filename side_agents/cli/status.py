@@ -44,7 +44,7 @@ def status(style: str | None, follow: bool, as_json: bool) -> int:
 
     listed = list_agents(context, probe=False)
     follow_up(context, eager=False)
-    line = status_line.pieces(listed.records, environment().get("PI_SIDE_AGENT_ID") or None)
+    line = status_line.pieces(listed.records, environment().get("PI_SIDE_AGENT_ID") or None, listed.lingering)
     if as_json:
         agents = [_summary(record) for record in listed.records]
         write_json({"ok": True, "line": status_line.as_plain(line), "agents": agents})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from side_agents.cli.here import environment, open_here
-from side_agents.core import routing
+from side_agents.core import routing, windows
 from side_agents.models import AgentRecord, AgentStatus
 
 
@@ -50,33 +50,38 @@ def read_here(style: str) -> str:
     context = open_here()
     listed = list_agents(context, probe=False)
     follow_up(context, eager=False)
-    line = pieces(listed.records, environment().get("PI_SIDE_AGENT_ID") or None)
+    line = pieces(listed.records, environment().get("PI_SIDE_AGENT_ID") or None, listed.lingering)
     return as_tmux(line) if style == "tmux" else as_plain(line)
 
 
-def pieces(records: Sequence[AgentRecord], own_id: str | None = None) -> list[Piece]:
-    """The line for main (``own_id`` None): its agents, and orphans, marked; for an agent: parent, children, siblings."""
+def pieces(records: Sequence[AgentRecord], own_id: str | None = None, lingering: Collection[str] = ()) -> list[Piece]:
+    """The line for main (``own_id`` None): its agents, and orphans, marked; for an agent: parent, children, siblings.
+
+    Of agents that failed or crashed only those that are ``lingering`` have a window to show.
+    """
     seen = routing.scope(records, own_id)
     children = [
-        _entry(record, orphan=own_id is None and record.parent_agent_id is not None) for record in seen.children
+        _entry(record, lingering, orphan=own_id is None and record.parent_agent_id is not None)
+        for record in seen.children
     ]
     line: list[Piece] = []
-    for group in (_parent(seen), children, [_entry(record) for record in seen.siblings]):
+    for group in (_parent(seen, lingering), children, [_entry(record, lingering) for record in seen.siblings]):
         if line and group:
             line.append(Piece("|", Role.DIM))
         line += group
     return line
 
 
-def _parent(seen: routing.Scope) -> list[Piece]:
+def _parent(seen: routing.Scope, lingering: Collection[str]) -> list[Piece]:
     if seen.parent is None:
         return [Piece(f"parent:{seen.parent_gone}:gone", Role.ERROR)] if seen.parent_gone else []
-    entry = _entry(seen.parent)
+    entry = _entry(seen.parent, lingering)
     return [Piece(f"parent:{entry.text}", entry.role)]
 
 
-def _entry(record: AgentRecord, *, orphan: bool = False) -> Piece:
-    window = f"@{record.tmux_window_index}" if record.tmux_window_index is not None else ""
+def _entry(record: AgentRecord, lingering: Collection[str], *, orphan: bool = False) -> Piece:
+    index = windows.shown_index(record, lingering)
+    window = f"@{index}" if index is not None else ""
     mark = "[orphan]" if orphan else ""
     return Piece(f"{record.id}:{record.status.short}{window}{mark}", _ROLES[record.status])
 

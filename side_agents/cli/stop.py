@@ -58,7 +58,7 @@ def stop(agent_ids: tuple[str, ...], politely: bool, yes: bool, tree: bool, as_j
         answers.append(views.stopped_view(stopped))
         worst = worst or int(bool(stopped.survivors))
         if not as_json:
-            click.echo(f"{click.style('stopped', fg='green')} {name}  kept: {safe(stopped.kept)}")
+            click.echo(f"{click.style('stopped', fg='green')} {name}  {safe(_left(stopped.kept))}")
             for pid in stopped.survivors:
                 click.echo(f"error: process {pid} could not be ended.", err=True)
     follow_up(context)
@@ -66,6 +66,17 @@ def stop(agent_ids: tuple[str, ...], politely: bool, yes: bool, tree: bool, as_j
         single = answers[0] if len(names) == 1 else {"ok": all(answer["ok"] for answer in answers), "agents": answers}
         write_json(single)
     return worst
+
+
+def _left(kept: str) -> str:
+    """What is left of an agent: a list of things, or a sentence where it had ended before or never ran."""
+    before = "it had ended before; "
+    if kept.startswith(before):
+        return f"It had ended before; kept: {kept.removeprefix(before)}"
+    # Words about its slot are there only where the start did not get as far as the agent.
+    if kept.startswith(("the slot ", "nothing ", "/")):
+        return f"Its start had been cut off: {kept}."
+    return f"kept: {kept}"
 
 
 def _with_newcomers(context: Context, names: list[str]) -> Iterator[str]:

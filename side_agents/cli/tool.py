@@ -7,6 +7,7 @@ import sys
 import click
 
 from side_agents.cli.here import open_here
+from side_agents.cli.options import read_input
 from side_agents.cli.output import write_json
 from side_agents.errors import UsageError
 
@@ -43,6 +44,13 @@ def tool(name: str | None, listing: bool, schema: bool, _as_json: bool) -> int:
         return 0
     if sys.stdin.isatty():
         click.echo("Reading one JSON object from the terminal; end it with Ctrl+D.", err=True)
-    answer, status = call(name, sys.stdin.buffer.read(), open_here)
+    from side_agents.core.start_plan import TASK_LIMIT_BYTES
+
+    try:
+        request = read_input(what=f"input of {name}", limit=TASK_LIMIT_BYTES)
+    except UsageError as error:
+        write_json(find_tool(name).failure(error))
+        return error.exit_status
+    answer, status = call(name, request, open_here)
     write_json(answer)
     return status

@@ -14,6 +14,8 @@ from side_agents.errors import ToolMissingError, UsageError
 LONGEST_ARGUMENT = 120_000
 
 _PLACEHOLDER = re.compile(r"\{(prompt|prompt_file|model|session_id)\}")
+# The box stands at the bottom of the screen, above at most a few lines of footer.
+_BOX_DEPTH = 6
 _LINE_ENDS = re.compile(r"\r\n?")
 
 
@@ -83,11 +85,14 @@ class CustomClient:
         return _LINE_ENDS.sub("\n", message).rstrip("\n")
 
     def draft(self, screen: Sequence[str]) -> str | None:
-        """Return the group of ``draft_pattern`` in the lowest line that has it; None without pattern or such a line."""
+        """Return the group of ``draft_pattern`` in the lowest line that has it; None without pattern or such a line.
+
+        Only the lowest lines count, because what the conversation shows of a message looks like the box.
+        """
         if self._draft is None:
             return None
-        for line in reversed(screen):
-            match = self._draft.search(line)
+        for line in reversed([line for line in screen if line.strip()][-_BOX_DEPTH:]):
+            match = _search(self._draft, line)
             if match:
                 return (match.group(1) or "").strip()
         return None
@@ -96,7 +101,7 @@ class CustomClient:
         """Look for ``busy_pattern``, then ``ready_pattern``; with only one of them its absence is an answer too."""
         if self._busy and any(map(self._busy.search, screen)):
             return True
-        if self._ready and any(map(self._ready.search, screen)):
+        if self._ready and any(_search(self._ready, line) for line in screen):
             return False
         if self._busy and self._ready:
             return None
@@ -142,6 +147,11 @@ def _check_places(spec: CustomClientSpec) -> None:
 
 def _names(templates: Sequence[str]) -> set[str]:
     return {name for template in templates for name in _PLACEHOLDER.findall(template)}
+
+
+def _search(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    """Search the line as tmux gives it, and with the blank behind a prompt, which tmux cuts off."""
+    return pattern.search(line) or (pattern.search(line + " ") if line.strip() else None)
 
 
 def _compile(spec: CustomClientSpec, key: str) -> re.Pattern[str] | None:

@@ -225,7 +225,7 @@ def nothing_is_left_over(site: Site) -> Iterator[Finding]:
         yield Finding(
             code="temp-file",
             severity=Severity.NOTE,
-            what=f"{path.name} in {path.parent} is what a killed write left, and older than an hour.",
+            what=f"{path.name} in {path.parent} is what a killed write left.",
             safe="The file that it was to replace is whole.",
             mend=_MEND,
             repair=f"remove {path.name}",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from side_agents import names
 from side_agents.client_spec import PromptDelivery
-from side_agents.core import journal, leases, tree
+from side_agents.core import journal, leases, tree, windows
 from side_agents.core.budget import QUEUED
 from side_agents.core.context import Context
 from side_agents.core.registry import RegistryState
@@ -302,7 +302,8 @@ def check(context: Context, agent_id: str, *, lines: int = BACKLOG_LINES) -> Che
     look = refresh(context, (name,))
     record = look.state.agents.get(name)
     if record is not None:
-        return Checked(record, None, tuple(last_lines(context, name, visible(look, record), lines)))
+        shown = last_lines(context, name, visible(look, record), lines)
+        return Checked(record, None, tuple(shown), windows.lingers(record))
     stone = look.ended.get(name) or context.registry.tombstone(name)
     if stone is None:
         raise context.registry.unknown(name)
@@ -320,7 +321,7 @@ def last_lines(context: Context, agent_id: str, record: AgentRecord | None, line
     from side_agents.core import backlog
     from side_agents.infra.tmux import Tmux
 
-    if record is not None and _has_pane(record):
+    if record is not None and windows.has_pane(record):
         try:
             pane = Tmux(Path(record.tmux_socket or "")).capture(record.tmux_pane_id or "")
         except TmuxError:
@@ -329,12 +330,6 @@ def last_lines(context: Context, agent_id: str, record: AgentRecord | None, line
         if shown:
             return shown
     return backlog.from_log(context.paths.runtime(agent_id).backlog, lines)
-
-
-def _has_pane(record: AgentRecord) -> bool:
-    """Whether its pane surely is its own: its launcher is the pane's process, and its server still is the same one."""
-    refs = (record.launcher, record.tmux_server)
-    return record.tmux_pane_id is not None and all(ref is not None and processes.is_alive(ref) for ref in refs)
 
 
 def list_agents(context: Context, *, everything: bool = False, probe: bool = True) -> Listed:
@@ -359,6 +354,7 @@ def list_agents(context: Context, *, everything: bool = False, probe: bool = Tru
         unreadable=tuple(sorted(look.state.foreign)),
         notes=tuple(notes),
         paused=waiting,
+        lingering=windows.lingering(look.state.agents.values()),
     )
 
 

@@ -77,7 +77,7 @@ def add(context: Context, request: StartRequest) -> Entry:
 
     Its base is what HEAD is now. Raises UsageError for uncommitted changes that were to be taken along.
     """
-    from side_agents.core.start import require_startable
+    from side_agents.core.start_plan import require_startable
 
     if request.with_changes or request.resume is not None:
         raise UsageError("Uncommitted changes cannot wait in the queue. Nothing was queued.", hint="Commit them first.")

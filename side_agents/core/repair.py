@@ -15,6 +15,7 @@ from side_agents.core import (
     doctor_agents,
     doctor_repository,
     doctor_slots,
+    doctor_state,
     finish_record,
     leases,
     observe,
@@ -206,7 +207,7 @@ def _landing(site: Site, _finding: Finding) -> str:
 
 def _temp(_site: Site, finding: Finding) -> str:
     path = _place(finding)
-    if fs_survey.is_leftover(path, older_than=3600.0):
+    if fs_survey.is_leftover(path, older_than=doctor_state.OLD_SECONDS):
         fs.remove_file(path)
     return f"{path.name} is gone"
 

@@ -60,11 +60,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One agent: its record, or its tombstone when it has left the registry, and the last lines that it showed."""
+    """One agent: its record, or its tombstone when it has left the registry, and the last lines that it showed.
+
+    ``lingers``: it failed or crashed, and its window is still there.
+    """
 
     record: AgentRecord | None
     tombstone: Tombstone | None
     backlog: tuple[str, ...] = ()
+    lingers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Listed:
 
     ``unreadable`` names rows that this version cannot read. ``notes`` are things to know, such as a tmux that gave no
     answer. ``paused`` are the ids among the tombstones that quit with work that has not landed and can be resumed.
+    ``lingering`` are the ids of those that failed or crashed and whose window is still there: the recorded number of any
+    other such agent may be another agent's by now.
     """
 
     records: tuple[AgentRecord, ...]
@@ -98,6 +104,7 @@ class Listed:
     unreadable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     paused: frozenset[str] = frozenset()
+    lingering: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from side_agents.core.results import Sent
 from side_agents.errors import RefusedError, SideAgentsError, TmuxUnreachableError, UsageError
 from side_agents.infra import clock, fs, processes, text
 from side_agents.infra.tmux_sweep import PaneInfo, Presence
-from side_agents.models import AgentRecord, DeliveryState, WaitingFor
+from side_agents.models import AgentRecord, DeliveryState, EndedBy, WaitingFor
 
 MESSAGE_LIMIT_BYTES = 1024 * 1024
 _INTERRUPT_SECONDS = 5.0
@@ -95,7 +95,8 @@ def _find(context: Context, name: str) -> AgentRecord:
     stone = context.registry.tombstone(name)
     if stone is None:
         raise context.registry.unknown(name)
-    raise RefusedError(f"Agent {name} has ended ({stone.status}). Nothing was sent.")
+    how = "was stopped" if stone.ended_by is EndedBy.STOPPED else f"has ended ({stone.status})"
+    raise RefusedError(f"Agent {name} {how}. Nothing was sent.")
 
 
 def _require_launched(record: AgentRecord) -> None:

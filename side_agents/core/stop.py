@@ -141,14 +141,17 @@ def _below_launcher(record: AgentRecord) -> list[ProcessRef]:
 
 
 def close_window(record: AgentRecord) -> None:
-    """Close the agent's own window; nothing happens where it is gone or somebody else's by now."""
-    if not (record.tmux_socket and record.tmux_window_id and record.tmux_pane_id and record.tmux_server):
+    """Close the agent's own pane, in whatever window it is by now; nothing happens where it is gone or somebody else's."""
+    if not (record.tmux_socket and record.tmux_pane_id and record.tmux_server):
         return
     tmux = Tmux(Path(record.tmux_socket))
-    if tmux.sweep().server != record.tmux_server:
+    sweep = tmux.sweep()
+    pane = sweep.panes.get(record.tmux_pane_id)
+    if sweep.server != record.tmux_server or pane is None:
         return
     try:
-        tmux.kill_window(record.tmux_window_id, expect_pane=record.tmux_pane_id, expect_tag=record.id)
+        # Not the recorded window: people join panes into other ones.
+        tmux.kill_window(pane.window_id, expect_pane=record.tmux_pane_id, expect_tag=record.id)
     except (TmuxError, RefusedError):
         # A window that closed itself meanwhile, or now is somebody else's, needs nothing from us.
         return

@@ -247,7 +247,7 @@ def delivery_message(sent: Sent) -> str:
         DeliveryState.SUBMITTED: f"Sent: {who} has taken the message",
         DeliveryState.QUEUED: f"Queued: {who} is busy and takes the message when its turn ends",
         DeliveryState.INTERRUPTED: f"Interrupted: {who} was told to stop its turn",
-        DeliveryState.TYPED_NOT_SUBMITTED: f"Not sent: the text is in the input box of {who}, not submitted",
+        DeliveryState.TYPED_NOT_SUBMITTED: f"Not sent: the text was typed to {who}, but not submitted",
         DeliveryState.UNKNOWN: f"Unknown: the text was typed to {who}, but nothing shows that it was taken",
     }
     return f"{words[sent.state]} ({sent.evidence})." if sent.evidence else f"{words[sent.state]}."
@@ -257,7 +257,7 @@ def undelivered_hint(sent: Sent) -> str:
     """What to do about a message that may not have arrived."""
     look = f"Look before you send it again: side-agents check {sent.agent_id}"
     if sent.state is DeliveryState.TYPED_NOT_SUBMITTED:
-        return f"{look}, or press Enter yourself: side-agents attach {sent.agent_id}"
+        return f"{look}, or go to its window and decide there: side-agents attach {sent.agent_id}"
     return look
 
 

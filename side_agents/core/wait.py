@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from side_agents import names
-from side_agents.core import observe
+from side_agents.core import observe, windows
 from side_agents.core.context import Context
 from side_agents.core.observe import Look
 from side_agents.core.results import Checked, Waited
@@ -131,7 +131,9 @@ def _refuse_endless(stops: Sequence[_Stop]) -> None:
 
 def _result(context: Context, look: Look, stop: _Stop) -> Waited:
     shown = observe.last_lines(context, stop.agent_id, observe.visible(look, stop.record))
-    return Waited(Checked(stop.record, stop.tombstone, tuple(shown)), _reason(stop), stop.sequence)
+    lingers = stop.record is not None and windows.lingers(stop.record)
+    checked = Checked(stop.record, stop.tombstone, tuple(shown), lingers)
+    return Waited(checked, _reason(stop), stop.sequence)
 
 
 def _reason(stop: _Stop) -> str:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from side_agents.errors import StateError
-from side_agents.infra import fs_tree
+from side_agents.infra import fs_tree, processes
 
 # How ``fs`` names what it has not finished (``.registry.json.4711-1f2e3d4c5b6a.tmp``), the launcher its marker, and the
 # program that keeps logs short its copy.
-_TEMPORARY = re.compile(r"\.[^/]+\.[0-9]+-[0-9a-f]{12}\.tmp|\.exit\.json\.[0-9]+\.tmp|backlog\.log\.tmp")
+_TEMPORARY = re.compile(
+    r"\.[^/]+\.(?P<pid>[0-9]+)-[0-9a-f]{12}\.tmp|\.exit\.json\.(?P<launcher>[0-9]+)\.tmp|backlog\.log\.tmp"
+)
 _OPEN_TO_OTHERS = 0o077
 
 
@@ -60,7 +62,7 @@ def modified_at(path: Path) -> float | None:
 
 
 def leftovers(folder: Path, *, older_than: float) -> Iterator[Path]:
-    """Unfinished files of ours right in a folder that are older than so many seconds: their writer was killed."""
+    """Unfinished files of ours right in a folder whose writer was killed, see ``is_leftover``."""
     with suppress(OSError):
         for path in sorted(folder.iterdir()):
             if is_leftover(path, older_than=older_than):
@@ -68,14 +70,21 @@ def leftovers(folder: Path, *, older_than: float) -> Iterator[Path]:
 
 
 def is_leftover(path: Path, *, older_than: float) -> bool:
-    """Whether a path is an unfinished file of ours, an ordinary file and that old."""
-    if not _TEMPORARY.fullmatch(path.name):
+    """Whether a path is an ordinary file of ours that nobody will finish: the process in its name has ended.
+
+    Where that process lives (pids are given again) or none is named, so many seconds of age count instead.
+    """
+    found = _TEMPORARY.fullmatch(path.name)
+    if found is None:
         return False
+    pid = found["pid"] or found["launcher"]
+    # Before the look at the file: one that its writer has finished meanwhile is gone by then.
+    is_abandoned = pid is not None and processes.identify(int(pid)) is None
     try:
         facts = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(facts.st_mode) and time.time() - facts.st_mtime > older_than
+    return stat.S_ISREG(facts.st_mode) and (is_abandoned or time.time() - facts.st_mtime > older_than)
 
 
 def access_fault(folder: Path) -> str | None:

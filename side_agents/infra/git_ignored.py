@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def untracked(git: Git) -> Untracked:
     return Untracked(ignored, tuple(item[3:] for item in entries if item.startswith("??")))
 
 
-def filter_ignored(git: Git, paths: Sequence[str]) -> frozenset[str]:
+def filter_ignored(git: Git, paths: Sequence[str], *, env: Mapping[str, str] | None = None) -> frozenset[str]:
     """Those of the paths that git would ignore here, whether they exist or not; tracked ones never are.
 
     A folder's path has to end in ``/``. Raises GitError, for a path through a symbolic link for instance.
@@ -43,7 +43,7 @@ def filter_ignored(git: Git, paths: Sequence[str]) -> frozenset[str]:
     if not paths:
         return frozenset()
     asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    done = git.run("check-ignore", "-z", "--stdin", input=asked, deadline=_DEADLINE, check=False)
+    done = git.run("check-ignore", "-z", "--stdin", input=asked, env=env, deadline=_DEADLINE, check=False)
     if done.returncode > 1:
         from side_agents.infra.git_call import failure
 

@@ -7,7 +7,7 @@ and the caller keeps what it asked about.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,12 +51,16 @@ def tree_state(git: Git, *, git_dir: Path | None = None) -> TreeState:
     return TreeState(tuple(entry for entry in entries if entry.code != "!!"), ignored)
 
 
-def hidden_changes(git: Git) -> list[str]:
-    """Files that differ from the index although git was told not to look (assume-unchanged, skip-worktree)."""
+def look_at_index(git: Git) -> dict[str, bool]:
+    """Every tracked path, and whether git was told not to look at it (assume-unchanged, skip-worktree)."""
     listed = git.run("ls-files", "-v", "-z", deadline=_LOOK_DEADLINE)
-    flagged = [
-        item[2:] for item in os.fsdecode(listed.stdout).split("\0") if item and (item[0] == "S" or item[0].islower())
-    ]
+    items = [item for item in os.fsdecode(listed.stdout).split("\0") if item]
+    return {item[2:]: item[0] == "S" or item[0].islower() for item in items}
+
+
+def hidden_changes(git: Git, index: Mapping[str, bool] | None = None) -> list[str]:
+    """Files that differ from the index although git was told not to look; ``index`` is what ``look_at_index`` gave."""
+    flagged = [path for path, is_hidden in (look_at_index(git) if index is None else index).items() if is_hidden]
     present = [path for path in flagged if os.path.lexists(git.directory / path)]
     if not present:
         return []

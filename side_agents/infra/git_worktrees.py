@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from side_agents.errors import ConflictError, GitError, NotARepositoryError, RefusedError
-from side_agents.infra import fs
+from side_agents.infra import fs, git_obstacles
 from side_agents.infra.git import Git, WorktreeEntry
 from side_agents.infra.git_layout import find_layout, is_true, read_config
 
@@ -77,13 +77,16 @@ def populate(slot: Git, *, source: Path | None = None) -> None:
     slot.run("reset", "--quiet", "--hard", "HEAD", deadline=CHECKOUT_DEADLINE)
 
 
-def reuse(slot: Git, branch: str, base: str | None, *, source: Path | None = None) -> None:
+def reuse(
+    slot: Git, branch: str, base: str | None, *, source: Path | None = None, changes: str | None = None
+) -> str | None:
     """Put an idle worktree on a new branch from ``base``; its old branch stays (X10), ignored files stay too.
 
     Without ``base`` the branch has to exist and is checked out as it is; GitError when it is checked out elsewhere.
-    Raises RefusedError when the worktree is not clean, is in the middle of an operation or is the main checkout, and
-    ConflictError when the branch exists; nothing was changed then. A detached HEAD that no ref contains gets a rescue
-    ref.
+    ``changes`` is a snapshot that the caller will bring in afterwards. Raises RefusedError when the worktree is not clean,
+    holds what git does not report and would overwrite, is in the middle of an operation or is the main checkout, and
+    ConflictError when the branch exists; nothing was changed then. A detached HEAD that no branch or tag contains is kept
+    by a rescue ref, whose name is returned.
     """
     _require_linked(slot)
     operation = slot.unfinished_operation()
@@ -92,13 +95,18 @@ def reuse(slot: Git, branch: str, base: str | None, *, source: Path | None = Non
     start = _commit(slot, base) if base is not None else None
     if not slot.is_clean():
         raise RefusedError(f"{slot.directory} has uncommitted or untracked files; it was not reused.")
+    target = start or slot.resolve(f"refs/heads/{branch}")
+    obstacle = git_obstacles.obstacle(slot, [commit for commit in (target, changes) if commit is not None])
+    if obstacle is not None:
+        raise RefusedError(f"{slot.directory} {obstacle}; it was not reused.")
+    kept = None
     if slot.current_branch() is None:
-        _rescue(slot, WorktreeEntry(slot.directory, head=slot.resolve("HEAD"), detached=True))
+        kept = _rescue(slot, WorktreeEntry(slot.directory, head=slot.resolve("HEAD"), detached=True))
     if source is not None:
         _inherit_sparse(slot, source)
     if start is None:
         slot.run("checkout", "--quiet", "--no-guess", branch, "--", deadline=CHECKOUT_DEADLINE)
-        return
+        return kept
     try:
         # A forced checkout does what detaching and a hard reset do, in one step. A reset alone would move the old branch.
         slot.run("checkout", "--quiet", "--force", "--no-track", "-b", branch, start, "--", deadline=CHECKOUT_DEADLINE)
@@ -106,7 +114,7 @@ def reuse(slot: Git, branch: str, base: str | None, *, source: Path | None = Non
         if slot.branch_exists(branch):
             raise ConflictError(f"The branch {branch} exists already and was left as it is.") from error
         raise
-    slot.run("clean", "-fd", "--quiet", deadline=CHECKOUT_DEADLINE)
+    return kept
 
 
 def prune(git: Git) -> None:
@@ -168,12 +176,16 @@ def _has_entry(common_dir: Path, path: Path) -> bool:
     return any(os.path.realpath(fs.read_slice(name, 0, 8192).rstrip(b"\n")) == wanted for name in names)
 
 
-def _rescue(git: Git, entry: WorktreeEntry) -> None:
+def _rescue(git: Git, entry: WorktreeEntry) -> str | None:
+    """The rescue ref that alone keeps the commit of a detached HEAD, made if need be; None when another ref keeps it."""
     if not entry.detached or entry.head is None or git.resolve(entry.head) is None:
-        return
-    holders = git.text("for-each-ref", "--count=1", f"--contains={entry.head}", "--format=%(refname)")
-    if not holders:
-        git.run("update-ref", f"{RESCUE_REFS}{entry.head}", entry.head)
+        return None
+    # Sorted by name: a branch or remote branch comes before a rescue ref.
+    holder = git.text("for-each-ref", "--count=1", f"--contains={entry.head}", "--format=%(refname)")
+    if not holder:
+        holder = f"{RESCUE_REFS}{entry.head}"
+        git.run("update-ref", holder, entry.head)
+    return holder if holder.startswith(RESCUE_REFS) else None
 
 
 def _inherit_sparse(slot: Git, source: Path) -> None:

@@ -32,7 +32,7 @@ from tests.support.waiting import eventually
 _FICKLE = Path(__file__).with_name("fickle_client.py")
 
 
-def fickle(mode: str, *, prompt: str = "file", status: str = "journal", more: str = "") -> str:
+def fickle(mode: str, *, prompt: str = "file", status: str = "journal", box: str = "^>(.*)$", more: str = "") -> str:
     """Settings for the client ``fickle`` with this fault, see ``fickle_client``."""
     arguments = 'prompt_args = ["{prompt_file}"]' if prompt == "file" else ""
     return f"""
@@ -40,7 +40,7 @@ def fickle(mode: str, *, prompt: str = "file", status: str = "journal", more: st
 argv = [{json.dumps(sys.executable)}, "-IS", {json.dumps(str(_FICKLE))}, "{mode}"]
 prompt = "{prompt}"
 status = "{status}"
-draft_pattern = "^>(.*)$"
+draft_pattern = "{box}"
 ready_pattern = "^>"
 quit_text = "/quit"
 {arguments}

@@ -7,6 +7,13 @@
     silent    journals nothing at all and works visibly for each message
     obedient  answers TERM with exit 0
     graceful  the same, and has a child in a session of its own that ignores TERM and HUP
+    confirm   answers a message with a dialog below it, which Enter answers
+    mute      takes a message and shows nothing but a new line; an Enter on that is an empty message
+    echo      shows the message in the conversation just as the box shows it, the box below that
+    ambush    opens a dialog in place of the box when something is pasted
+    stealth   the same, without a word in the journal
+    mortal    dies by KILL when something is pasted
+    tall      grows its box by a line for each line of the text
 
 Each message that it takes is a line of ``took.jsonl`` in the runtime folder.
 """
@@ -39,6 +46,7 @@ class Fickle:
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self.draft = ""
+        self.dialog = ""
         self.lost = 0
 
     def write(self, text: str) -> None:
@@ -63,6 +71,12 @@ class Fickle:
             self.journal("turn_end", outcome="completed")
 
     def draw(self) -> None:
+        if self.dialog:
+            self.write(f"\r\x1b[K{self.dialog}")
+            return
+        if self.mode == "tall":
+            self.write("\x1b[2J\x1b[H> " + self.draft.replace("\n", "\r\n  "))
+            return
         self.write("\r\x1b[K> " + self.draft.replace("\n", "⏎")[-60:])
 
     def read(self) -> None:
@@ -76,8 +90,17 @@ class Fickle:
         if start:
             pasted, _, after = rest.partition(PASTE_END)
             self.draft += pasted.decode("utf-8", "replace").replace("\r", "\n")
-            self.draw()
+            self.pasted()
             self.keys(after)
+
+    def pasted(self) -> None:
+        if self.mode == "mortal":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.mode in ("ambush", "stealth"):
+            self.dialog = "Delete everything? [Enter = yes]"
+        self.draw()
+        if self.mode == "ambush":
+            self.journal("waiting", **{"for": "permission", "text": "Delete everything?"})
 
     def keys(self, data: bytes) -> None:
         for character in data.decode("utf-8", "replace"):
@@ -92,7 +115,16 @@ class Fickle:
             self.lost += 1
             return
         message, self.draft = self.draft.rstrip("\n"), ""
-        append("took.jsonl", message)
+        append("took.jsonl", "DIALOG ANSWERED" if self.dialog else message)
+        if self.mode in ("confirm", "mute"):
+            self.write("\r\n")
+            self.dialog = "Really?  [Yes] / No" if self.mode == "confirm" else " "
+            return
+        if self.mode == "echo":
+            self.write("\r\nok, done\r\n")
+            return
+        if self.mode == "mortal" or message == "/fail":
+            sys.exit(3)
         if self.mode != "forgetful":
             digest = hashlib.sha256(message.encode()).hexdigest()
             self.journal("input", sha256=digest, length=len(message), state="started")

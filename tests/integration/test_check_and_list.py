@@ -191,6 +191,18 @@ def test_list_shows_running_waiting_and_crashed_agents_side_by_side(stage: Orche
     assert files_only.records == listed.records
 
 
+def test_only_an_agent_whose_window_waits_for_a_key_has_a_window_after_its_end(stage: Orchestra) -> None:
+    failed, closed = idle(stage, branch_hint="failed"), idle(stage, branch_hint="closed")
+    tmux(stage, "kill-window", "-t", closed.tmux_window_id or "")
+    stage.eventually_status(closed.id, AgentStatus.CRASHED)
+    os.kill(int(stage.event(failed, "client")["pid"]), signal.SIGKILL)
+    eventually(lambda: stage.check(failed.id).lingers, SLOW)
+    assert not stage.check(closed.id).lingers
+    assert stage.listed().lingering == {failed.id}
+    tmux(stage, "kill-window", "-t", failed.tmux_window_id or "")
+    eventually(lambda: not stage.listed().lingering, SLOW)
+
+
 def test_a_look_that_finds_nothing_new_writes_nothing(stage: Orchestra) -> None:
     idle(stage)
     stage.listed()

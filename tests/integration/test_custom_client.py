@@ -86,3 +86,52 @@ def test_a_client_without_a_journal_and_without_a_readable_box_is_unknown_and_so
     got = stage.slot(1) / "got"
     eventually(lambda: got.read_text() == "hello\n", SLOW)
     assert wait_any(stage, record.id).cursor
+
+
+def fickle_agent(stage: Orchestra, mode: str, **more: str) -> str:
+    """An agent that is judged by its screen, and whose first prompt is over."""
+    stage.configure("send_timeout = 2.5\n" + fickle(mode, status="quiet-screen", more=QUIET, **more))
+    record = stage.start("x", client="fickle")
+    wait_any(stage, record.id)
+    return record.id
+
+
+@pytest.mark.parametrize("box", ["^>(.*)$", "^> (.*)$"])
+def test_an_empty_box_is_seen_though_tmux_cuts_the_blank_behind_its_prompt(stage: Orchestra, box: str) -> None:
+    name = fickle_agent(stage, "echo", box=box)
+    for message in ("please fix the flaky test", "second message"):
+        sent = stage.send(name, message)
+        assert (sent.state, sent.evidence) == (DeliveryState.SUBMITTED, "the text left the input box")
+    assert took(stage, name) == ["please fix the flaky test", "second message"]
+
+
+@pytest.mark.parametrize("mode", ["confirm", "mute"])
+def test_a_message_in_the_conversation_is_not_taken_for_the_box_and_gets_no_second_enter(
+    stage: Orchestra, mode: str
+) -> None:
+    name = fickle_agent(stage, mode)
+    sent = stage.send(name, "please tidy up the test data")
+    assert sent.state is DeliveryState.UNKNOWN
+    assert "below it" in sent.evidence
+    assert took(stage, name) == ["please tidy up the test data"], "a second Enter would have been the answer"
+
+
+def test_a_lost_enter_is_pressed_once_more_where_nothing_changed(stage: Orchestra) -> None:
+    name = fickle_agent(stage, "deaf-once", box="^> (.*)$")
+    assert stage.send(name, "please tidy up the test data").state is DeliveryState.SUBMITTED
+    assert took(stage, name) == ["please tidy up the test data"]
+
+
+def test_a_dialog_that_takes_the_place_of_the_box_before_enter_is_not_answered(stage: Orchestra) -> None:
+    name = fickle_agent(stage, "stealth")
+    sent = stage.send(name, "use the fake clock")
+    assert sent.state is DeliveryState.TYPED_NOT_SUBMITTED
+    assert "box is gone" in sent.evidence
+    assert not took(stage, name)
+
+
+def test_a_box_that_grows_with_the_text_is_no_dialog(stage: Orchestra) -> None:
+    name = fickle_agent(stage, "tall")
+    message = "\n".join(f"line {number}" for number in range(12))
+    assert stage.send(name, message).state is DeliveryState.SUBMITTED
+    assert took(stage, name) == [message]

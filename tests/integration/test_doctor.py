@@ -146,7 +146,13 @@ def temp_file(stage: Orchestra) -> None:
     path = stage.meta / ".registry.json.4711-0123456789ab.tmp"
     path.write_text("half")
     old(path)
-    (stage.meta / ".registry.json.4711-0123456789ac.tmp").write_text("one that is being written")
+    (stage.meta / f".registry.json.{os.getpid()}-0123456789ac.tmp").write_text("one that is being written")
+
+
+def temp_of_a_dead_process(stage: Orchestra) -> None:
+    with subprocess.Popen(["true"]) as writer:
+        writer.wait()
+    (stage.meta / f".registry.json.{writer.pid}-0123456789ad.tmp").write_text("half")
 
 
 def temp_lease(stage: Orchestra) -> None:
@@ -216,7 +222,7 @@ def large_log(stage: Orchestra) -> None:
 
 
 REPAIRED: dict[str, list[Callable[[Orchestra], None]]] = {
-    "temp-file": [temp_file, temp_lease],
+    "temp-file": [temp_file, temp_of_a_dead_process, temp_lease],
     "permissions": [open_folder],
     "exclude-block": [lost_excludes],
     "sequence-low": [low_sequence],
@@ -275,7 +281,7 @@ def test_a_fresh_temporary_file_is_somebodys_work(stage: Orchestra) -> None:
     lease_folder(stage)
     temp_file(stage)
     mend(stage, "temp-file")
-    assert [path.name for path in stage.meta.glob(".*.tmp")] == [".registry.json.4711-0123456789ac.tmp"]
+    assert [path.name for path in stage.meta.glob(".*.tmp")] == [f".registry.json.{os.getpid()}-0123456789ac.tmp"]
 
 
 def test_a_slot_that_was_copied_is_not_given_the_entry_of_the_first(stage: Orchestra) -> None:

@@ -518,8 +518,9 @@ def test_reuse_never_moves_a_branch_that_exists(repo: Repository, git: Git, slot
 def test_reuse_of_a_detached_slot_leaves_a_rescue_ref(git: Git, slot: Repository) -> None:
     slot.git("checkout", "--quiet", "--detach")
     lost = slot.commit("work.txt", "work")
-    git_worktrees.reuse(Git(slot.path), "side-agent/second", "main")
-    assert git.resolve(f"{git_worktrees.RESCUE_REFS}{lost}") == lost
+    kept = git_worktrees.reuse(Git(slot.path), "side-agent/second", "main")
+    assert kept == f"{git_worktrees.RESCUE_REFS}{lost}"
+    assert git.resolve(kept) == lost
 
 
 @pytest.mark.parametrize("name", ["src/app.txt", "untracked.txt"])
@@ -529,6 +530,91 @@ def test_a_slot_with_work_in_it_is_refused(git: Git, slot: Repository, name: str
         git_worktrees.reuse(Git(slot.path), "side-agent/second", "main")
     assert (slot.path / name).read_text() == "precious\n"
     assert Git(slot.path).current_branch() == "side-agent/first"
+
+
+def give(slot: Repository, path: str, kind: str) -> None:
+    """Put something into a slot that git does not report: its only copy is there."""
+    exclude = Git(slot.path).exclude_file()
+    exclude.parent.mkdir(exist_ok=True)
+    if kind == "ignored":
+        exclude.write_text(f"/{path.partition('/')[0]}\n")
+    slot.write(path, "precious\n")
+    if kind != "ignored":
+        slot.git("update-index", kind, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "tracked", "words"),
+    [
+        ("ignored", ".env", ".env", r"has ignored files that the new branch tracks: \.env;"),
+        ("ignored", "build/notes.txt", "build/notes.txt", "the new branch tracks: build/notes.txt;"),
+        ("ignored", "build/deep/notes.txt", "build", "the new branch tracks: build/deep/notes.txt;"),
+        ("ignored", "build", "build/notes.txt", "the new branch tracks: build;"),
+        ("--assume-unchanged", "src/app.txt", "new.txt", "has changes that git was told to overlook: src/app.txt;"),
+        ("--skip-worktree", "src/app.txt", "new.txt", "has changes that git was told to overlook: src/app.txt;"),
+    ],
+)
+@pytest.mark.parametrize("resumed", [False, True])
+def test_b1_what_git_does_not_report_is_never_overwritten_by_reuse(
+    repo: Repository, git: Git, slot: Repository, kind: str, theirs: str, tracked: str, words: str, resumed: bool
+) -> None:
+    give(slot, theirs, kind)
+    repo.write(tracked)
+    repo.git("add", "--force", "--", tracked)
+    repo.git("commit", "--quiet", "-m", "tracked")
+    repo.git("branch", "side-agent/older")
+    branch, base = ("side-agent/older", None) if resumed else ("side-agent/second", "main")
+    with pytest.raises(RefusedError, match=words):
+        git_worktrees.reuse(Git(slot.path), branch, base)
+    assert (slot.path / theirs).read_text() == "precious\n"
+    assert Git(slot.path).current_branch() == "side-agent/first"
+    assert not git.branch_exists("side-agent/second")
+
+
+def test_b1_files_that_the_new_branch_no_longer_ignores_are_not_cleaned_away(
+    repo: Repository, git: Git, slot: Repository
+) -> None:
+    slot.write("ignored/notes.txt", "precious\n")
+    slot.write(".cache/.gitignore", "*\n")
+    repo.commit(".gitignore", "ignored/\nmore/\n")
+    git_worktrees.reuse(Git(slot.path), "side-agent/more", "main")
+    repo.commit(".gitignore", "# nothing\n")
+    with pytest.raises(RefusedError, match="has files that the new branch no longer ignores: ignored/;"):
+        git_worktrees.reuse(Git(slot.path), "side-agent/second", "main")
+    repo.git("rm", "--quiet", ".gitignore")
+    repo.git("commit", "--quiet", "-m", "no list at all")
+    with pytest.raises(RefusedError, match="no longer ignores: ignored/;"):
+        git_worktrees.reuse(Git(slot.path), "side-agent/second", "main")
+    assert (slot.path / "ignored/notes.txt").read_text() == "precious\n"
+    assert Git(slot.path).current_branch() == "side-agent/more"
+
+
+def test_b1_carried_changes_overwrite_no_ignored_file_either(repo: Repository, git: Git, slot: Repository) -> None:
+    slot.write("ignored/notes.txt", "precious\n")
+    repo.write(".gitignore", "# nothing\n")
+    repo.write("ignored/notes.txt", "other\n")
+    changes = git_changes.snapshot(git)
+    with pytest.raises(RefusedError, match=r"ignored/notes\.txt"):
+        git_worktrees.reuse(Git(slot.path), "side-agent/second", "main", changes=changes)
+    assert (slot.path / "ignored/notes.txt").read_text() == "precious\n"
+
+
+def test_b1_what_is_tracked_or_unchanged_or_elsewhere_keeps_no_slot_from_reuse(
+    repo: Repository, git: Git, slot: Repository
+) -> None:
+    slot.write("folder/old.txt")
+    (slot.path / "link").symlink_to("folder")
+    slot.git("add", "--all")
+    slot.git("commit", "--quiet", "-m", "a folder and a link")
+    slot.write("ignored/cache")
+    (slot.path / "hollow/deep").mkdir(parents=True)
+    slot.git("update-index", "--assume-unchanged", "src/app.txt")
+    for name in ("folder", "link/old.txt", "hollow", "src/new.txt"):
+        repo.commit(name)
+    assert git_worktrees.reuse(Git(slot.path), "side-agent/second", "main") is None
+    assert slot.status() == ""
+    assert (slot.path / "link/old.txt").read_text() == (slot.path / "folder").read_text() == "text\n"
+    assert (slot.path / "ignored/cache").exists()
 
 
 def test_the_users_own_checkout_is_never_reset(repo: Repository, git: Git, slot: Repository) -> None:

@@ -15,8 +15,9 @@ from orchestra import Orchestra, orchestra
 from orchestra_child import SLOW
 
 from side_agents.clients import script_text
-from side_agents.core import observe, views
+from side_agents.core import delivery, observe, views
 from side_agents.errors import BusyError, RefusedError, TmuxError, TmuxUnreachableError, UnknownAgentError, UsageError
+from side_agents.infra import fs
 from side_agents.infra.tmux import Tmux
 from side_agents.models import AgentRecord, AgentStatus, DeliveryState
 from tests.support.repositories import Repository
@@ -293,6 +294,31 @@ def test_report_62_a_dialog_that_comes_with_readiness_is_seen(stage: Orchestra) 
     assert "> y" not in stage.screen(record.id)
 
 
+def test_report_62_a_dialog_that_opens_before_enter_is_not_answered(stage: Orchestra) -> None:
+    record = fickle_agent(stage, "ambush")
+    sent = stage.send(record.id, "use the fake clock")
+    assert sent.state is DeliveryState.TYPED_NOT_SUBMITTED
+    assert "permission dialog (Delete everything?)" in sent.evidence
+    assert not took(stage, record.id)
+
+
+def test_report_62_a_dialog_that_opened_since_the_look_is_refused(
+    stage: Orchestra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = fickle_agent(stage, "plain")
+    deliver = delivery.deliver
+
+    def ask_and_deliver(target: delivery.Target, *args: Any, **more: Any) -> Any:
+        fs.append_line(target.runtime.journal, '{"type":"waiting","for":"trust","text":"Trust it?"}')
+        return deliver(target, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delivery, "deliver", ask_and_deliver)
+        with pytest.raises(RefusedError, match=r"trust dialog \(Trust it\?\)\. Nothing was sent"):
+            stage.send(record.id, "hello")
+    assert not took(stage, record.id)
+
+
 def test_a_question_is_answered(stage: Orchestra) -> None:
     record = stage.start("ask: which colour?\nsay: so it is {answer}")
     stage.eventually_status(record.id, AgentStatus.WAITING_USER)
@@ -375,6 +401,31 @@ def test_an_agent_that_dies_while_it_is_sent_to_is_unknown_and_soon(
         sent = stage.send(record.id, "hello")
     assert sent.state is DeliveryState.UNKNOWN
     stage.eventually_status(record.id, AgentStatus.CRASHED)
+
+
+@pytest.mark.parametrize(
+    ("mode", "message", "how"),
+    [("mortal", "/compact now", "by signal"), ("forgetful", "/fail", "exit code 3"), ("mortal", "/quit", "by signal")],
+)
+def test_a_command_to_an_agent_that_dies_is_not_proved_by_its_death(
+    stage: Orchestra, mode: str, message: str, how: str
+) -> None:
+    record = fickle_agent(stage, mode)
+    sent = stage.send(record.id, message)
+    assert sent.state is DeliveryState.UNKNOWN
+    assert how in sent.evidence
+
+
+def test_a_quit_that_no_event_told_of_is_proved_by_an_end_in_order(stage: Orchestra) -> None:
+    record = fickle_agent(stage, "forgetful")
+    assert stage.send(record.id, "/quit").state is DeliveryState.SUBMITTED
+
+
+def test_an_agent_that_was_stopped_is_said_to_have_been(stage: Orchestra) -> None:
+    record = idle(stage)
+    stage.stop(record.id)
+    with pytest.raises(RefusedError, match=f"{record.id} was stopped. Nothing was sent"):
+        stage.send(record.id, "hello")
 
 
 @pytest.mark.parametrize("step", ["paste", "send_keys"])

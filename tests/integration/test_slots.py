@@ -65,6 +65,31 @@ def test_fa4_fa7_locked_and_dirty_slots_are_passed_over_with_a_warning_and_left_
     assert (dirty.path / "work.txt").read_text() == "unsaved"
 
 
+def test_b1_slots_with_work_that_git_does_not_report_are_passed_over_with_the_reason(stage: Orchestra) -> None:
+    ignored, overlooked, detached = used(stage, 3)
+    with (stage.repo.path / ".git/info/exclude").open("a") as exclude:
+        exclude.write("/.env\n")
+    ignored.write(".env", "KEY=precious\n")
+    overlooked.git("update-index", "--assume-unchanged", "README.md")
+    overlooked.write("README.md", "precious\n")
+    detached.git("checkout", "--quiet", "--detach")
+    lost = detached.commit("work.txt")
+    stage.repo.write(".env", "KEY=example\n")
+    stage.repo.git("add", "--force", ".env")
+    stage.repo.git("commit", "--quiet", "-m", "an example")
+    record = fake(stage)
+    assert record.worktree_path == str(detached.path)
+    first, second, third = record.warnings
+    assert "0001 was passed over" in first
+    assert "has ignored files that the new branch tracks: .env" in first
+    assert "0002 was passed over" in second
+    assert "has changes that git was told to overlook: README.md" in second
+    assert f"{git_worktrees.RESCUE_REFS}{lost}" in third
+    assert (ignored.path / ".env").read_text() == "KEY=precious\n"
+    assert (overlooked.path / "README.md").read_text() == "precious\n"
+    assert [lease.agent_id for lease in stage.leases().values()] == [record.id]
+
+
 def test_fa5_a_failed_start_frees_only_its_own_slot(stage: Orchestra, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> None:
         raise RuntimeError("no luck")
@@ -313,6 +338,17 @@ def test_links_of_the_project_itself_are_kept_and_ours_follow_the_main_checkout(
         assert (pi / "side-agent-skills").readlink() == Path("../skills")
         assert (pi / "side-agent-notes.md").readlink() == mine
         stage.stop(record.id)
+    stage.repo.git("add", "--force", ".pi/side-agent-notes.md")
+    stage.repo.git("commit", "--quiet", "-m", "shared by the project from now on")
+    record = fake(stage)
+    assert record.worktree_path == str(stage.slot(1))
+    assert not (pi / "side-agent-notes.md").is_symlink()
+    stage.stop(record.id)
+    stage.repo.git("rm", "--quiet", "--cached", ".pi/side-agent-notes.md")
+    stage.repo.git("commit", "--quiet", "-m", "not any more")
+    record = fake(stage)
+    assert (pi / "side-agent-notes.md").readlink() == mine
+    stage.stop(record.id)
     mine.unlink()
     fake(stage)
     assert not os.path.lexists(pi / "side-agent-notes.md")

@@ -29,7 +29,7 @@ BEFORE = ("write exclude",)
 OPENED = ("tmux set-option", "write registry.json 3", "write active.lock")
 LAUNCHING = ("write kickoff.md", "write backlog.log", "write registry.json 2", "write launch.sh", "tmux new-window")
 IN_FRESH_SLOT = ("write registry.json", "git worktree add", "create active.lock", "git reset", "archive")
-IN_USED_SLOT = ("write registry.json", "create active.lock", "git checkout branch", "git clean", "git update-ref")
+IN_USED_SLOT = ("write registry.json", "create active.lock", "git checkout branch", "git update-ref")
 
 
 @pytest.fixture
@@ -199,6 +199,7 @@ def test_a_full_disk_is_rolled_back(stage: Orchestra, monkeypatch: pytest.Monkey
         with pytest.raises(StartFailedError, match="No space left") as caught:
             stage.start()
     assert caught.value.hint == "Free some space."
+    assert "(No space left on device). It was taken back: " in caught.value.message
     assert_taken_back(stage, "say-hello", "No space left")
     again = stage.start()
     assert (again.id, again.worktree_path) == ("say-hello-2", str(stage.slot(1)))

@@ -27,6 +27,8 @@ TASKS = ("same task", "same task", "another task")
 @pytest.fixture
 def stage(repo: Repository, tmux_server: PrivateServer) -> Iterator[Orchestra]:
     with orchestra(repo, tmux_server) as made:
+        # Sixteen processes at once on a busy machine may wait longer than a person would want to.
+        made.configure("lock_timeout = 60\n")
         yield made
 
 

@@ -158,6 +158,24 @@ def test_a_pane_that_somebody_split_off_stays(stage: Orchestra) -> None:
     tmux(stage, "kill-pane", "-t", split)
 
 
+@pytest.mark.parametrize("is_dead", [False, True], ids=["living", "dead"])
+def test_a_pane_that_was_joined_into_another_window_is_closed_there_and_the_others_stay(
+    stage: Orchestra, is_dead: bool
+) -> None:
+    tmux(stage, "set-option", "-g", "remain-on-exit", "on")
+    record = idle(stage)
+    home = tmux(stage, "new-window", "-d", "-P", "-F", "#{pane_id}", "cat")
+    tmux(stage, "join-pane", "-d", "-s", record.tmux_pane_id or "", "-t", home)
+    if is_dead:
+        os.kill(int(stage.event(record, "launcher")["pid"]), signal.SIGKILL)
+        stage.eventually_status(record.id, AgentStatus.CRASHED)
+    stop(stage, record.id)
+    panes = tmux(stage, "list-panes", "-a", "-F", "#{pane_id}").split()
+    assert record.tmux_pane_id not in panes
+    assert home in panes
+    tmux(stage, "kill-pane", "-t", home)
+
+
 def test_two_stops_at_once_bury_one_agent(stage: Orchestra) -> None:
     record = idle(stage)
     with ThreadPoolExecutor(2) as pool:

@@ -18,7 +18,10 @@ import pytest
 from side_agents import __version__, errors
 from side_agents.cli import border, root
 from side_agents.core import registry
+from side_agents.models import AgentStatus
+from side_agents.paths import StatePaths
 from tests.support.repositories import Repository
+from tests.unit.cli_support import record
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -279,6 +282,113 @@ def test_completion_offers_the_ids_of_live_agents(run: Run, repo: Repository, mo
     monkeypatch.setenv("COMP_CWORD", "2")
 
     assert run()[1].split() == ["plain,fix-docs", "plain,fix-login"]
+
+
+def shell(repo: Repository, line: str, *, timeout: float = 30) -> subprocess.CompletedProcess[bytes]:
+    """What a shell line does in which ``sa`` is this command line."""
+    return subprocess.run(
+        ["bash", "-c", f'sa() {{ "$PYTHON" -m side_agents "$@"; }}; {line}'],
+        cwd=repo.path,
+        env={**os.environ, "PYTHONPATH": str(Path(border.__file__).parents[2]), "PYTHON": sys.executable},
+        capture_output=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("words", "status"), [("status", 0), ("list", 0), ("--version", 0), ("lst", 2), ("check x --json", 3)]
+)
+def test_s6_a_closed_stream_is_no_traceback_and_changes_no_status(
+    words: str, status: int, closed: str, repo: Repository
+) -> None:
+    done = shell(repo, f"sa {words} {closed}")
+
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr
+    assert b"fault of its own" not in done.stderr + done.stdout
+
+
+def test_s6_a_task_from_a_closed_standard_input_is_an_empty_one(repo: Repository) -> None:
+    done = shell(repo, "sa start - <&-")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"error: The task is empty. Nothing was done.\n"
+
+
+def test_s6_nothing_that_is_opened_later_takes_the_place_of_a_closed_stream_and_programs_inherit_it(
+    repo: Repository,
+) -> None:
+    code = (
+        "import os, subprocess, sys\n"
+        "from side_agents.cli import border\n"
+        "border.run(['--version'])\n"
+        "opened = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "inherited = subprocess.run(['sh', '-c', 'cat && echo x && echo x >&2']).returncode\n"
+        "sys.exit(10 * (opened > 2) + inherited)\n"
+    )
+    done = shell(repo, f'"$PYTHON" -c "{code}" "{repo.path}" <&- >&- 2>&-')
+
+    assert done.returncode == 10
+
+
+LOST = b"error: The command was carried out, but its output could not be written (No space left on device).\n"
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+@pytest.mark.parametrize("words", ["list", "list --json", "--version", "--help", "status --json", "config path"])
+def test_s6_output_that_finds_no_place_is_an_error_of_its_own(
+    words: str, buffering: str, repo: Repository, home: Path
+) -> None:
+    done = shell(repo, f"export PYTHONUNBUFFERED={buffering}; sa {words} >/dev/full")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(LOST)
+    assert not (home / ".cache/side-agents/reports").exists()
+
+
+def test_s6_what_is_done_one_after_the_other_is_done_to_the_end_without_room_for_the_output(repo: Repository) -> None:
+    with registry.Registry(StatePaths(repo.path)).transaction("test") as state:
+        for name in ("a", "b"):
+            state.put(record(name, AgentStatus.FAILED, worktree_path=None))
+
+    done = shell(repo, "sa stop a b --yes >/dev/full")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(LOST)
+    assert registry.Registry(StatePaths(repo.path)).read().ids == set()
+
+
+def test_s6_a_refusal_that_finds_no_place_on_standard_output_is_told_on_standard_error(repo: Repository) -> None:
+    done = shell(repo, "sa check nobody --json >/dev/full")
+
+    assert done.returncode == errors.UnknownAgentError.exit_status
+    assert b"nobody" in done.stderr
+    assert b"carried out" not in done.stderr
+
+
+def test_s6_a_refusal_of_a_command_that_only_shows_is_told_too(repo: Repository) -> None:
+    done = shell(repo, "sa log nobody --json >/dev/full")
+
+    assert done.returncode == errors.UnknownAgentError.exit_status
+    assert b"Traceback" not in done.stderr
+    assert b"nobody" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["lst", "check nobody", "list"])
+def test_s6_errors_that_find_no_place_change_no_status(words: str, repo: Repository) -> None:
+    expected = shell(repo, f"sa {words}")
+    done = shell(repo, f"sa {words} 2>/dev/full")
+
+    assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout)
+
+
+def test_s6_a_stream_of_changes_ends_when_it_finds_no_place(repo: Repository) -> None:
+    done = shell(repo, "sa status --follow >/dev/full", timeout=20)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: The output could not be written (No space left on device).\n")
 
 
 def test_a_reader_finds_the_entry_point_usable_as_a_module(repo: Repository) -> None:

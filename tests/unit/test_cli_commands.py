@@ -154,6 +154,22 @@ def test_check_shows_one_agent_and_its_last_lines_harmless(cli: CommandLine, fak
         assert text in ran.out
 
 
+@pytest.mark.parametrize("ended", [AgentStatus.FAILED, AgentStatus.CRASHED])
+def test_check_and_list_show_no_window_of_an_agent_whose_window_is_gone(
+    cli: CommandLine, fake: Fake, ended: AgentStatus
+) -> None:
+    agent = record(status=ended)
+    fake("observe.check", Checked(agent, None))
+    assert "@7" not in cli("check", "fix-login").out
+    assert json.loads(cli("check", "fix-login", "--json").out)["agent"]["tmuxWindowIndex"] == 3
+    fake("observe.check", Checked(agent, None, lingers=True))
+    assert "3 (@7)" in cli("check", "fix-login").out
+    fake("observe.list_agents", Listed((agent,)))
+    assert "#3" not in cli("list").out
+    fake("observe.list_agents", Listed((agent,), lingering=frozenset(["fix-login"])))
+    assert "#3" in cli("list").out
+
+
 def test_check_takes_the_branch_for_the_id(cli: CommandLine, fake: Fake) -> None:
     calls = fake("observe.check", Checked(record(), None))
 
@@ -296,6 +312,32 @@ def test_list_where_side_agents_were_never_used_creates_nothing(cli: CommandLine
     assert cli("list").out == "No agents yet.\n"
     assert not (repo.path / ".pi").exists()
     assert repo.status() == ""
+
+
+def test_list_after_all_have_ended_says_that_none_runs_and_where_the_others_are(
+    cli: CommandLine, repo: Repository
+) -> None:
+    with Registry(StatePaths(repo.path)).transaction("test") as state:
+        state.bury(tombstone("old"))
+
+    assert cli("list").out == "No agents are running.\n`side-agents list --all` shows those that have ended.\n"
+    assert "No agents" not in cli("list", "--all").out
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"),
+    [
+        ("branch b at 012, worktree /w", "kept: branch b at 012, worktree /w"),
+        ("the slot app-1 was not made", "Its start had been cut off: the slot app-1 was not made."),
+        ("nothing was left to keep", "Its start had been cut off: nothing was left to keep."),
+        ("/w/app-1 is left as it is", "Its start had been cut off: /w/app-1 is left as it is."),
+        ("it had ended before; branch b", "It had ended before; kept: branch b"),
+    ],
+)
+def test_stop_says_in_a_sentence_what_is_left(cli: CommandLine, fake: Fake, kept: str, shown: str) -> None:
+    fake("stop.stop", Stopped(tombstone(), 0, kept))
+
+    assert cli("stop", "old", "--yes").out == f"stopped old  {shown}\n"
 
 
 def test_stop_without_a_terminal_needs_a_yes_and_does_nothing_without(cli: CommandLine, fake: Fake) -> None:

@@ -30,8 +30,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(CHECKOUT)}
 
 
-def demo_folders() -> set[Path]:
-    return set(Path("/tmp").glob("side-agents-demo-*"))
+def folder_of(demo: int) -> Path:
+    """The folder of the demo with this pid, once agents are started: others may run at the same time."""
+    registries = Path("/tmp").glob("side-agents-demo-*/shop/.pi/side-agents/registry.json")
+    (mine,) = [path for path in registries if re.search(rf"\b{demo}\b", path.read_text(encoding="utf-8"))]
+    return mine.parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +43,20 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     base = tmp_path_factory.mktemp("demo")
     home = base / "home"
     home.mkdir()
-    before = demo_folders()
     done = subprocess.run(
         [*COMMAND, "--json"],
         cwd=base, env=environment() | {"HOME": str(home)}, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert demo_folders() <= before
     assert list(home.iterdir()) == []
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def test_nothing_is_left_of_the_demo(answer: dict[str, Any]) -> None:
+    folders = {Path(each["agent"]["worktreePath"]).parent for each in answer["agents"]}
+    assert [folder.name.startswith("side-agents-demo-") for folder in folders] == [True]
+    assert not any(folder.exists() for folder in folders)
 
 
 def by_name(answer: dict[str, Any]) -> dict[str, Any]:
@@ -114,14 +121,13 @@ def test_the_clean_up_of_the_demo_spares_what_is_not_committed(answer: dict[str,
 
 @pytest.mark.parametrize("presses", [1, 30], ids=["once", "impatiently"])
 def test_an_interrupted_demo_cleans_up(tmp_path: Path, presses: int) -> None:
-    before = demo_folders()
     process = subprocess.Popen(COMMAND, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stdout is not None
         for line in process.stdout:
             if b"started on" in line:
                 break
-        (mine,) = demo_folders() - before
+        mine = folder_of(process.pid)
         server = Tmux(mine / "tmux").sweep().server
         assert server is not None
         process.send_signal(signal.SIGINT)

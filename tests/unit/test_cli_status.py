@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 
 from side_agents.cli import agent_table, output, status_line
 from side_agents.clients.script_text import text_width
+from side_agents.core import windows
 from side_agents.core.registry import Registry
+from side_agents.infra import processes
 from side_agents.models import AgentStatus, WaitingFor
 from side_agents.paths import StatePaths
 from tests.support.repositories import Repository
@@ -24,8 +27,8 @@ from tests.unit.cli_support import CommandLine, record, tombstone
 CHECKOUT = Path(output.__file__).parents[2]
 
 
-def line(records: list[Any], own: str | None = None) -> str:
-    return status_line.as_plain(status_line.pieces(records, own))
+def line(records: list[Any], own: str | None = None, lingering: tuple[str, ...] = ()) -> str:
+    return status_line.as_plain(status_line.pieces(records, own, lingering))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +44,40 @@ def line(records: list[Any], own: str | None = None) -> str:
     ],
 )
 def test_each_status_has_its_short_word(status: AgentStatus, short: str) -> None:
-    assert line([record(status=status)]) == f"fix-login:{short}@3"
+    assert line([record(status=status)], lingering=("fix-login",)) == f"fix-login:{short}@3"
+
+
+def test_the_number_of_a_window_that_is_gone_is_never_shown_because_it_may_be_another_agents_now() -> None:
+    agents = [record("a", AgentStatus.CRASHED), record("b", AgentStatus.FAILED), record("c", AgentStatus.FAILED)]
+    agents += [record("d")]
+    inside = [record("top", AgentStatus.FAILED), record("me", parent_agent_id="top")]
+
+    assert line(agents, lingering=("b",)) == "a:crash b:fail@3 c:fail d:run@3"
+    assert line(inside, "me") == "parent:top:fail"
+    assert [row.cells[3] for row in agent_table.rows_of(agents, ("b",))] == ["-", "#3", "-", "#3"]
+
+
+LIVES = processes.current()
+DEAD = processes.ended(LIVES.pid)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_there"),
+    [
+        ({}, True),
+        ({"launcher": DEAD}, False),
+        ({"launcher": None}, False),
+        ({"tmux_server": DEAD}, False),
+        # A launcher that outlived its window, or has not yet noticed that it was closed.
+        ({"exit_code": None, "status": AgentStatus.CRASHED}, False),
+        ({"status": AgentStatus.RUNNING}, False),
+    ],
+)
+def test_a_failed_agent_lingers_while_its_launcher_waits_for_a_key(values: dict[str, Any], is_there: bool) -> None:
+    facts = {"launcher": LIVES, "tmux_server": LIVES, "tmux_pane_id": "%3", "exit_code": 3}
+    agent = replace(record(status=AgentStatus.FAILED, **facts), **values)
+
+    assert windows.lingering([agent]) == (frozenset([agent.id]) if is_there else frozenset())
 
 
 def test_an_unknown_window_is_left_out() -> None:
@@ -101,11 +137,11 @@ def test_status_reads_the_registry_and_asks_no_program(
     put(repo, record("a", AgentStatus.FAILED), record("b", AgentStatus.CRASHED))
     monkeypatch.setattr(subprocess.Popen, "__init__", lambda *a, **k: pytest.fail("a program was started"))
 
-    assert cli("status").out == "a:fail@3 b:crash@3\n"
-    assert cli("status", "--format", "ansi").out == "\x1b[31ma:fail@3\x1b[0m \x1b[31mb:crash@3\x1b[0m\n"
-    assert cli("status", "--format", "tmux").out.startswith("#[fg=red]a:fail@3")
+    assert cli("status").out == "a:fail b:crash\n"
+    assert cli("status", "--format", "ansi").out == "\x1b[31ma:fail\x1b[0m \x1b[31mb:crash\x1b[0m\n"
+    assert cli("status", "--format", "tmux").out.startswith("#[fg=red]a:fail ")
     answer = json.loads(cli("status", "--json").out)
-    assert answer["line"] == "a:fail@3 b:crash@3"
+    assert answer["line"] == "a:fail b:crash"
     assert answer["agents"][0] == {"id": "a", "status": "failed", "tmuxWindowIndex": 3}
 
 
@@ -121,7 +157,7 @@ def test_status_inside_an_agent_is_seen_from_that_agent(
     put(repo, record("me", failed), record("child", failed, parent_agent_id="me"), record("other", failed))
     monkeypatch.setenv("PI_SIDE_AGENT_ID", "me")
 
-    assert cli("status").out == "child:fail@3 | other:fail@3\n"
+    assert cli("status").out == "child:fail | other:fail\n"
 
 
 def test_follow_streams_a_snapshot_and_then_each_change(repo: Repository) -> None:

@@ -155,6 +155,10 @@ def test_patterns_read_the_screen() -> None:
     assert client.draft(["> old", "> new "]) == "new"
     assert client.draft([">"]) == ""
     assert client.draft(["nothing"]) is None
+    assert client.draft(["> said", *"abcdef", ""]) is None, "too far above the bottom to be the box"
+    blank = CustomClient(replace(SPEC, ready_pattern="^> $", draft_pattern="^> (.*)$"))
+    assert (blank.draft(["> said", ">", ""]), blank.draft([">"]), blank.draft(["> x"])) == ("", "", "x")
+    assert blank.is_busy([">"]) is False
     assert CustomClient(replace(SPEC, busy_pattern="W")).is_busy([]) is False
     assert CustomClient(replace(SPEC, ready_pattern="R")).is_busy([]) is True
     assert CustomClient(SPEC).is_busy([]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,12 +93,29 @@ def test_the_task_is_what_the_first_prompt_begins_with(
     ],
 )
 def test_only_what_our_own_writes_leave_counts_as_left_over(tmp_path: Path, name: str, is_ours: bool) -> None:
-    path = tmp_path / name
+    # Of a process that lives: its pid may have been given again, so that only the age tells.
+    path = tmp_path / name.replace("4711", str(os.getpid()))
     path.write_text("x")
     assert not fs_survey.is_leftover(path, older_than=3600)
     os.utime(path, (1, 1))
     assert fs_survey.is_leftover(path, older_than=3600) is is_ours
     assert list(fs_survey.leftovers(tmp_path, older_than=3600)) == ([path] if is_ours else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_left"),
+    [(".registry.json.{}-0123456789ab.tmp", True), (".exit.json.{}.tmp", True), (".notes.{}.tmp", False)],
+)
+def test_what_a_dead_process_was_writing_is_left_over_at_once(tmp_path: Path, name: str, is_left: bool) -> None:
+    path = tmp_path / name.format(ended_pid())
+    path.write_text("x")
+    assert fs_survey.is_leftover(path, older_than=3600) is is_left
+
+
+def ended_pid() -> int:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    return process.pid
 
 
 def test_a_link_or_folder_with_such_a_name_is_not_left_over(tmp_path: Path) -> None:
