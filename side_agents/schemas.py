@@ -9,11 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from side_agents import names
 from side_agents.errors import UsageError
 from side_agents.models import camel_name
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
+    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -50,8 +52,18 @@ def validate(cls: type[T], data: Mapping[str, Any], *, what: str) -> T:
     try:
         return _adapter(cls).validate_json(text, strict=True)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'value'}: {fault['msg']}" for fault in error.errors())
+        faults = "; ".join(_fault_words(cls, fault) for fault in error.errors())
         raise UsageError(f"{what} is not valid: {faults}. Nothing was changed.") from error
+
+
+def _fault_words(cls: type[Any], fault: ErrorDetails) -> str:
+    where = ".".join(map(str, fault["loc"])) or "value"
+    if fault["type"] != "unexpected_keyword_argument":
+        return f"{where}: {fault['msg']}"
+    what = "setting" if cls.__name__ == "Config" else "key"
+    # Names are known of the outermost level only.
+    near = names.nearest(where, json_schema(cls).get("properties", {})) if len(fault["loc"]) == 1 else []
+    return f"{where}: there is no such {what}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def json_schema(cls: type[Any]) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def diff(agent_id: str, stat: bool, as_json: bool) -> int:
     base, text = changes(context, agent, stat=stat)
     if as_json:
         write_json({"ok": True, "id": agent_id, "base": base, "branch": agent.branch, "diff": text})
+    elif not text:
+        click.echo("No changes against its base.", err=True)
     elif sys.stdout.isatty():
         for line in text.splitlines():
             click.echo(_coloured(safe(line)))

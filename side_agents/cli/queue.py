@@ -8,7 +8,7 @@ import click
 
 from side_agents.cli.here import open_here
 from side_agents.cli.options import json_option
-from side_agents.cli.output import age_since, safe, safe_line, write_json
+from side_agents.cli.output import age_since, safe, safe_line, write_json, write_warnings
 from side_agents.errors import SideAgentsError
 
 if TYPE_CHECKING:
@@ -185,4 +185,5 @@ def write_ran(ran: Ran) -> None:
             click.echo(f"hint: {safe(ran.outcome.hint)}", err=True)
         return
     record = ran.outcome.record
+    write_warnings(record.warnings)
     click.echo(f"{click.style('started', fg='green')} {click.style(record.id, bold=True)}  {_title(ran.entry)}")

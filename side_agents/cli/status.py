@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 In ~/.tmux.conf:
+  set -g status-right-length 150
   set -g status-right '#(cd "#{pane_current_path}" && side-agents status --format tmux)'
 """
 )

@@ -77,7 +77,7 @@ class _Program:
         self._terminal = terminal
         self._screen = Screen(terminal)
         self._keys = KeyReader()
-        self._talk = Conversation(journal, session, self.show)
+        self._talk = Conversation(journal, session, self.show, lambda: self._draw(time.monotonic()))
         self._draft = ""
         self._stale = True
         self._footer_drawn = ""

@@ -53,7 +53,13 @@ class Conversation:
     ends. ``show`` gets text for the transcript.
     """
 
-    def __init__(self, journal: Journal, session: Session, show: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        session: Session,
+        show: Callable[[str], None],
+        redraw: Callable[[], None] = lambda: None,
+    ) -> None:
         self.state = State.IDLE
         self.started = 0.0
         self.dialog = ""
@@ -62,6 +68,8 @@ class Conversation:
         self._journal = journal
         self._session = session
         self._show = show
+        # Called before a stop is journalled: whoever is woken by it looks at the screen at once.
+        self._redraw = redraw
         self._lines: deque[Directive] = deque()
         self._after_turn: list[Directive] = []
         self._sleep_until: float | None = None
@@ -170,8 +178,9 @@ class Conversation:
         self._lines.clear()
         self._say_to_session([], {"completed": "stop"}.get(outcome, outcome))
         fields = {"text": self._last_text[:TEXT_LIMIT]} if self._last_text else {}
-        self._journal.write("turn_end", outcome=outcome, **fields)
         self.state = State.IDLE
+        self._redraw()
+        self._journal.write("turn_end", outcome=outcome, **fields)
 
     def _perform(self, line: Directive) -> None:
         argument = line.argument
@@ -236,6 +245,7 @@ class Conversation:
     def _wait(self, state: State, text: str) -> None:
         self.state = state
         self.dialog = text
+        self._redraw()
         self._journal.write("waiting", **{"for": state.value, "text": text[:TEXT_LIMIT]})
 
     def _resume(self) -> None:

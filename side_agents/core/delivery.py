@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from side_agents.core import journal, observe
 from side_agents.core.pane_view import Target, View, has_moved_on, squeezed, target_of, view_of
-from side_agents.core.results import Sent
+from side_agents.core.results import REPORTED_QUEUED, REPORTED_TAKEN, Sent
 from side_agents.errors import RefusedError, TmuxError, TmuxUnreachableError
 from side_agents.infra import clock, processes, text
 from side_agents.infra.events import Watcher
@@ -170,9 +170,9 @@ class _Proof:
                     return self._taken
             elif event["type"] == "input" and event.get("sha256") == self._hash:
                 if event.get("state") == "queued":
-                    return self._sent(DeliveryState.QUEUED, "the agent is busy and has it in its queue")
+                    return self._sent(DeliveryState.QUEUED, REPORTED_QUEUED)
                 # Its turn begins a moment later, and who waits next must not meet the stop before it.
-                self._taken = self._sent(DeliveryState.SUBMITTED, "the agent reported that it took the message")
+                self._taken = self._sent(DeliveryState.SUBMITTED, REPORTED_TAKEN)
                 self._taken_until = clock.monotonic() + _TURN_SECONDS
         return self._taken if clock.monotonic() >= self._taken_until else None
 

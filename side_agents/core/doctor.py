@@ -62,7 +62,7 @@ REPOSITORY: tuple[Check[Site], ...] = (
     Check("agents", "Those that count as live are.", doctor_agents.rows_are_alive),
     Check("ended agents", "Nothing of them still runs.", doctor_agents.ended_agents_are_gone),
     Check("list", "No failed or crashed agent waits to be cleared.", doctor_agents.ended_rows_are_cleared),
-    Check("questions", "No agent is stuck at a dialog.", doctor_agents.questions_are_answered),
+    Check("questions", "No agent waits at a dialog or with a question.", doctor_agents.questions_are_answered),
     Check("branches", "No parked work.", doctor_repository.branches_are_known),
     Check("rescue", "No rescue refs.", doctor_repository.rescue_refs_are_known),
     Check("disk", "Nothing is used.", doctor_disk.disk_is_used_well),
@@ -92,7 +92,8 @@ def examine(cwd: Path, environment: Mapping[str, str], *, exact: bool = False) -
     machine, site = _open(cwd, environment, exact=exact)
     findings = list(_run(MACHINE, machine))
     if site is not None:
-        findings += _run(REPOSITORY, site)
+        words = _absent(site)
+        findings += _run((replace(check, in_order=words.get(check.name, check.in_order)) for check in REPOSITORY), site)
     elif machine.outside is not None:
         findings.append(
             Finding(
@@ -121,6 +122,24 @@ def _open(cwd: Path, environment: Mapping[str, str], *, exact: bool) -> tuple[Ma
             return Machine(environment, settings.load((user_config(environment, home),)), None, error), None
         except UsageError as fault:
             return Machine(environment, Config(), fault, error), None
+
+
+def _absent(site: Site) -> dict[str, str]:
+    """What is said of checks that find nothing because there is nothing yet."""
+    paths = site.paths
+    words: dict[str, str] = {}
+    if not site.is_used:
+        words["permissions"] = "There is no state folder yet."
+        words["exclude"] = "There is nothing of ours to keep out of git status yet."
+    if not paths.registry.exists():
+        words["registry"] = "There is none yet."
+    elif not paths.registry_backup.exists():
+        words["registry"] = "It can be read; there is no backup yet."
+    if not paths.history.exists():
+        words["history"] = "There is none yet."
+    if not site.slots:
+        words |= {"slots": "There are none.", "leases": "There are none.", "pointers": "There are no slots."}
+    return words
 
 
 def _run(checks: Iterable[Check[T]], subject: T) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from side_agents.models import AgentRecord, AgentStatus, ProcessRef, WaitingFor
 STUCK_SECONDS = 600.0
 _MEND = "side-agents doctor --repair"
 _DIALOGS = (WaitingFor.PERMISSION, WaitingFor.TRUST)
+_ASKING = (*_DIALOGS, WaitingFor.QUESTION)
 
 
 def rows_are_alive(site: Site) -> Iterator[Finding]:
@@ -40,10 +41,18 @@ def rows_are_alive(site: Site) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 what=f"{record.id} counts as {record.status}, but its {'window' if is_gone else 'process'} is gone.",
                 safe="Branch, worktree and conversation are kept.",
-                mend=f"side-agents check {record.id}, then side-agents resume {record.id}",
+                mend=clearing(record.id),
                 repair="record that it has crashed",
                 subject=record.id,
             )
+
+
+def clearing(agent_id: str) -> str:
+    """How to look at an ended agent that is still on the list, take it off, and go on with it."""
+    return (
+        f"Look: `side-agents check {agent_id}`, `side-agents log {agent_id}`; then `side-agents stop {agent_id}` clears it "
+        f"(its work stays), after that `side-agents resume {agent_id}` goes on."
+    )
 
 
 def _dead_start(record: AgentRecord) -> Finding:
@@ -164,29 +173,40 @@ def spared_pids() -> set[int]:
 
 
 def questions_are_answered(site: Site) -> Iterator[Finding]:
-    """No agent waits at a permission or trust dialog, or has not taken its first prompt, for long."""
+    """No agent waits at a dialog or with a question, or has not taken its first prompt for long."""
     for record in _rows(site):
         runtime = site.paths.runtime(record.id)
         tail = journal.read(runtime.journal, record.journal_offset)
         now = journal.fold(record, tail.events)
         written = fs_survey.modified_at(runtime.journal)
         quiet = clock.now().timestamp() - written if written is not None else 0.0
-        if quiet < STUCK_SECONDS:
-            continue
-        if now.status is AgentStatus.WAITING_USER and now.waiting_for in _DIALOGS:
-            what = f"{record.id} has waited at a {now.waiting_for} dialog for {int(quiet // 60)} minutes."
-        elif now.status is AgentStatus.RUNNING and now.kickoff_pending:
-            what = f"{record.id} has not taken its first prompt for {int(quiet // 60)} minutes: look for a dialog."
-        else:
-            continue
-        yield Finding(
-            code="stuck",
-            severity=Severity.WARNING,
-            what=what,
-            safe="It loses nothing by waiting.",
-            mend=f"Look and answer: side-agents attach {record.id}",
-            subject=record.id,
-        )
+        is_late = quiet >= STUCK_SECONDS
+        if now.status is AgentStatus.WAITING_USER and now.waiting_for in _ASKING:
+            yield _asking(
+                record.id, now.waiting_for, int(quiet // 60), is_stuck=is_late and now.waiting_for in _DIALOGS
+            )
+        elif is_late and now.status is AgentStatus.RUNNING and now.kickoff_pending:
+            yield Finding(
+                code="stuck",
+                severity=Severity.WARNING,
+                what=f"{record.id} has not taken its first prompt for {int(quiet // 60)} minutes: look for a dialog.",
+                safe="It loses nothing by waiting.",
+                mend=f"Look and answer: side-agents attach {record.id}",
+                subject=record.id,
+            )
+
+
+def _asking(agent_id: str, reason: WaitingFor, minutes: int, *, is_stuck: bool) -> Finding:
+    where = "with a question" if reason is WaitingFor.QUESTION else f"at a {reason} dialog"
+    since = f" for {minutes} minute{'s' if minutes > 1 else ''}" if minutes else ""
+    return Finding(
+        code="stuck" if is_stuck else "waiting",
+        severity=Severity.WARNING if is_stuck else Severity.NOTE,
+        what=f"{agent_id} has waited {where}{since}." if since else f"{agent_id} waits {where}.",
+        safe="It loses nothing by waiting.",
+        mend=f"See what it asks: side-agents check {agent_id}; answer: side-agents attach {agent_id}",
+        subject=agent_id,
+    )
 
 
 def ended_rows_are_cleared(site: Site) -> Iterator[Finding]:
@@ -208,7 +228,7 @@ def ended_rows_are_cleared(site: Site) -> Iterator[Finding]:
             severity=Severity.NOTE,
             what=f"Failed or crashed, and still on the list: {some([record.id for record in over])}.",
             safe="They keep their slots with everything in them.",
-            mend=f"side-agents check {over[0].id}, side-agents resume {over[0].id}, or side-agents clean",
+            mend=clearing(over[0].id),
         )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from side_agents.clients import BUILT_IN, find_client
+from side_agents.clients import BUILT_IN, choose_client, find_client
 from side_agents.core.doctor_site import Machine, socket_of
 from side_agents.core.findings import Finding, Severity
 from side_agents.errors import NotFoundError, NotInTmuxError, SideAgentsError, TmuxError, ToolMissingError
@@ -104,6 +104,36 @@ def clients_are_there(machine: Machine) -> Iterator[Finding]:
             )
         else:
             yield Finding(code="client", severity=Severity.OK, what=f"{name} is {path}.", subject=name)
+    if not wanted and machine.config_error is None:
+        yield from _default_client(machine)
+
+
+def _default_client(machine: Machine) -> Iterator[Finding]:
+    """Without a client in the settings, a start takes the first that is installed: there has to be one."""
+    try:
+        choose_client(None, machine.environment, machine.config)
+    except ToolMissingError as error:
+        own = [name for name in sorted(machine.config.clients) if _obstacle(name, machine) is None]
+        pi = _obstacle("pi", machine)
+        how = " ".join(((pi.hint if pi else None) or "see its documentation").split())
+        yield Finding(
+            code="client-none",
+            severity=Severity.WARNING,
+            what=f"No default client: {error.message.replace(' Nothing was started.', '')} "
+            "`side-agents start` needs --client NAME.",
+            safe="Agents that run are not affected.",
+            mend=f"Install Pi ({how}), or choose one: "
+            f'client = "{own[0] if own else "script"}" in the settings (side-agents config path), or --client with each start.',
+        )
+
+
+def _obstacle(name: str, machine: Machine) -> SideAgentsError | None:
+    """Why a client cannot be used, None when it can."""
+    try:
+        find_client(name, machine.config).locate(machine.environment)
+    except SideAgentsError as error:
+        return error
+    return None
 
 
 def settings_are_valid(machine: Machine) -> Iterator[Finding]:

@@ -183,7 +183,7 @@ def branches_are_known(site: Site) -> Iterator[Finding]:
             what=f"{len(parked)} branch{'es' if len(parked) > 1 else ''} of agents that left hold commits that are not in "
             f"the main checkout's HEAD: {some(parked)}.",
             safe="They are kept, and no start takes their names.",
-            mend="Go on: `side-agents resume ID`; land: `side-agents finish ID`; drop: `side-agents clean --only branch`.",
+            mend="Land: `side-agents finish ID`; go on: `side-agents resume ID`; or keep them, nothing has to be done.",
         )
 
 

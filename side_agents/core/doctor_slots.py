@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from side_agents import names
 from side_agents.core import claim_proofs, discard, doctor_repository, slot_proof
 from side_agents.core.doctor_site import Site
 from side_agents.core.findings import Finding, Severity
@@ -12,7 +14,7 @@ from side_agents.core.slots import Slot, SlotKind
 from side_agents.core.verdicts import Kind, Target
 from side_agents.errors import SideAgentsError
 from side_agents.infra import git_registration
-from side_agents.infra.git import Git
+from side_agents.infra.git import Git, Operation
 from side_agents.models import AgentRecord
 
 _MEND = "side-agents doctor --repair"
@@ -135,8 +137,11 @@ def no_work_is_forgotten(site: Site) -> Iterator[Finding]:
             continue
         record = rows.get(str(slot.path))
         try:
-            yield from _unfinished(slot, record)
-            if slot.lease is not None or record is not None:
+            operation = Git(slot.path).unfinished_operation()
+            if operation is not None:
+                yield _unfinished(slot, record, operation)
+            # What is uncommitted in the middle of a rebase or merge is its conflict, and not to be committed as it is.
+            if slot.lease is not None or record is not None or operation not in (None, "bisect"):
                 continue
             if not site.has_time:
                 late.append(slot.path.name)
@@ -158,7 +163,7 @@ def no_work_is_forgotten(site: Site) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 what=f"{slot.path.name} has {len(changed)} uncommitted file{'s' if len(changed) > 1 else ''} and no agent.",
                 safe="They are kept: such a slot is never reused, moved or reset.",
-                mend=f"Go on with `side-agents resume`, or commit them: git -C {slot.path} add -A",
+                mend=f"Go on with `side-agents resume`, or commit them: {_commit(slot.path)}",
                 subject=slot.path.name,
                 place=slot.path,
             )
@@ -171,23 +176,34 @@ def no_work_is_forgotten(site: Site) -> Iterator[Finding]:
         )
 
 
-def _unfinished(slot: Slot, record: AgentRecord | None) -> Iterator[Finding]:
-    operation = Git(slot.path).unfinished_operation()
-    if operation is None:
-        return
+def _commit(slot: Path) -> str:
+    """The command that commits everything in a slot."""
+    owner = names.id_of_branch(Git(slot).current_branch() or "") or slot.name
+    git = f"git -C {shlex.quote(str(slot))}"
+    return f"{git} add -A && {git} commit -m {shlex.quote(f'Work of {owner}')}"
+
+
+def _unfinished(slot: Slot, record: AgentRecord | None, operation: Operation) -> Finding:
     is_at_work = record is not None and not record.status.is_terminal
     who = f"{record.id} ({record.status})" if record is not None else "nobody on the list"
-    yield Finding(
+    return Finding(
         code="slot-unfinished",
         severity=Severity.NOTE if is_at_work else Severity.WARNING,
         what=f"{slot.path.name}, which belongs to {who}, is in the middle of a {operation}.",
         safe="It is left as it is; `finish` and new starts refuse such a slot.",
         mend=f"side-agents send {record.id} 'finish the {operation}, then land your work'"
         if is_at_work and record is not None
-        else f"git -C {slot.path} {operation} --abort (or --continue)",
+        else _completion(slot.path, operation),
         subject=slot.path.name,
         place=slot.path,
     )
+
+
+def _completion(slot: Path, operation: Operation) -> str:
+    git = f"git -C {shlex.quote(str(slot))}"
+    if operation == "bisect":
+        return f"End it: `{git} bisect reset`."
+    return f"Resolve the conflicts, then `{git} {operation} --continue`, or give it up: `{git} {operation} --abort`."
 
 
 def _rows(site: Site) -> list[AgentRecord]:

@@ -24,7 +24,14 @@ from side_agents.core.landing import (
     overlapping,
     verdict,
 )
-from side_agents.core.landing_words import count_commits, merge_message, shown_files, squash_message, update_verb
+from side_agents.core.landing_words import (
+    count_commits,
+    merge_message,
+    shown_files,
+    squash_message,
+    update_verb,
+    worktree_words,
+)
 from side_agents.errors import BusyError, CommandFailedError
 from side_agents.infra import fs, git_landing, git_target
 from side_agents.infra.git import Git
@@ -287,6 +294,6 @@ def _answer(job: Job, step: _Step, move: Move) -> Finished:
     done = Reason(
         Outcome.LANDED,
         f"{facts.own_branch} has landed on {facts.target} ({count_commits(facts.ahead)}, {step.commit[:10]}).",
-        f"The worktree stays with {facts.agent_id} until it ends.",
+        worktree_words(job.subject.agent),
     )
     return Finished(verdict(facts, done), commit=step.commit, notes=tuple(notes))

@@ -16,15 +16,17 @@ from pathlib import Path
 from side_agents import names
 from side_agents.core import leases, observe
 from side_agents.core.context import Context
+from side_agents.core.notices import ASKS
 from side_agents.core.registry import RegistryState
 from side_agents.errors import RefusedError, SideAgentsError, UsageError
-from side_agents.infra import clock, git_landing, git_layout, processes
+from side_agents.infra import clock, git_landing, git_layout, processes, text
 from side_agents.infra.git import Git
 from side_agents.models import AgentRecord, AgentStatus, Lease, Tombstone, WaitingFor
 from side_agents.paths import StatePaths
 
 PARENT_BRANCH = "PI_SIDE_PARENT_BRANCH"
 PARENT_REPO = "PI_SIDE_PARENT_REPO"
+_ASKED_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +114,29 @@ def _require_idle(record: AgentRecord) -> None:
     waits = record.status is AgentStatus.WAITING_USER and record.waiting_for in (None, WaitingFor.PROMPT)
     # Without an exit code a launcher that lives may still run its client; with one it only waits for a key.
     may_run = record.exit_code is None and record.launcher is not None and processes.is_alive(record.launcher)
-    if not waits and not (record.status.is_terminal and not may_run):
+    if waits or (record.status.is_terminal and not may_run):
+        return
+    if record.status is AgentStatus.WAITING_USER and record.waiting_for in ASKS:
+        asked = text.one_line(record.waiting_text or "", _ASKED_LIMIT)
         raise RefusedError(
-            f"Agent {record.id} is working ({record.status}); its files may change at any moment. Nothing was changed.",
-            hint=f"Wait for it (side-agents wait {record.id}), or tell it to finish itself.",
+            f"Agent {record.id} {_sentence(ASKS[record.waiting_for], asked)} Nothing was changed.",
+            hint=f"Answer it in its window: side-agents attach {record.id}",
         )
+    if record.status.is_terminal:
+        raise RefusedError(
+            f"Agent {record.id} has not quite ended: its program may still run. Nothing was changed.",
+            hint=f"Look at its window: side-agents attach {record.id}",
+        )
+    doing = "is still being started" if record.status.is_starting else "is working"
+    raise RefusedError(
+        f"Agent {record.id} {doing}; its files may change at any moment. Nothing was changed.",
+        hint=f"Wait for it (side-agents wait {record.id}), or tell it to finish itself.",
+    )
+
+
+def _sentence(asks: str, asked: str) -> str:
+    words = f"{asks}: {asked}" if asked else asks
+    return words if words.endswith((".", "?", "!", "…")) else f"{words}."
 
 
 def _own_slot(context: Context, agent: AgentRecord | Tombstone, state: RegistryState, *, is_self: bool) -> Git:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from side_agents.models import FinishPolicy
+from side_agents.models import AgentRecord, FinishPolicy, Tombstone
 
 _SHOWN_FILES = 5
 
@@ -33,6 +33,12 @@ def squash_message(messages: Sequence[str]) -> str:
         return cleaned[0] + "\n"
     subject = next((line for message in cleaned for line in message.splitlines() if line.strip()), "Squashed changes")
     return "\n\n".join([subject, *(f"* {message}" for message in cleaned)]) + "\n"
+
+
+def worktree_words(agent: AgentRecord | Tombstone) -> str | None:
+    """What becomes of the worktree after a landing; nothing to say of an agent that has ended."""
+    lives = isinstance(agent, AgentRecord) and not agent.status.is_terminal
+    return f"The worktree stays with {agent.id} until it ends." if lives else None
 
 
 def merge_message(branch: str, target: str) -> str:

@@ -18,14 +18,9 @@ from side_agents.core.notices import Notice
 from side_agents.core.transitions import Change
 from side_agents.errors import StateError
 from side_agents.infra import clock, fs, text
-from side_agents.models import AgentStatus, WaitingFor, json_text
+from side_agents.models import AgentStatus, json_text
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-_ASKS = {
-    WaitingFor.PERMISSION: "asks permission",
-    WaitingFor.QUESTION: "asks a question",
-    WaitingFor.TRUST: "asks for trust",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +125,7 @@ def describe(told: Told, zone: tzinfo | None = None) -> str:
 
 def _detail(change: Change) -> str:
     if change.to_status is AgentStatus.WAITING_USER:
-        asks = _ASKS.get(change.waiting_for) if change.waiting_for else None
+        asks = notices.ASKS.get(change.waiting_for) if change.waiting_for else None
         said = text.one_line(change.text or "", transitions.TEXT_LIMIT)
         if asks:
             return f" {asks}: {said}" if said else f" {asks}"

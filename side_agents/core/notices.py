@@ -11,10 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from side_agents.core.status import Transition
-from side_agents.models import AgentStatus
+from side_agents.models import AgentStatus, WaitingFor
 
 SETTLE = timedelta(seconds=5)
 PATH_LIMIT = 6
+ASKS = {
+    WaitingFor.PERMISSION: "asks permission",
+    WaitingFor.QUESTION: "asks a question",
+    WaitingFor.TRUST: "asks for trust",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

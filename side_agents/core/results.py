@@ -8,6 +8,9 @@ from side_agents.models import AgentRecord, DeliveryState, Tombstone
 
 TASK_PREVIEW = 200
 BACKLOG_LINES = 10
+# Evidence of a delivery that says no more than the delivery's state does.
+REPORTED_TAKEN = "the agent reported that it took the message"
+REPORTED_QUEUED = "the agent is busy and has it in its queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,9 @@ def write_runtime(context: Context, plan: StartPlan, row: StartRow) -> str:
     record = row.record
     runtime = context.paths.runtime(record.id)
     archived = launcher.prepare_runtime(runtime.directory, context.paths.archive(record.id))
+    if plan.placement is not None and plan.placement.resume.agent_id == record.id:
+        # It is no stranger's: the agent goes on under its own name.
+        archived = None
     nested = _nested_parent(context, plan)
     session = record.parent_session_id if context.config.parent_session_in_prompt else None
     prompt = kickoff.kickoff_prompt(plan.request.task, session, nested) if plan.placement is None else ""

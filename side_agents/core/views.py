@@ -12,7 +12,17 @@ from enum import StrEnum
 from typing import Any
 
 from side_agents.core import tree
-from side_agents.core.results import TASK_PREVIEW, Checked, Listed, Sent, Started, Stopped, Waited
+from side_agents.core.results import (
+    REPORTED_QUEUED,
+    REPORTED_TAKEN,
+    TASK_PREVIEW,
+    Checked,
+    Listed,
+    Sent,
+    Started,
+    Stopped,
+    Waited,
+)
 from side_agents.errors import SideAgentsError
 from side_agents.infra import text
 from side_agents.models import AgentRecord, AgentStatus, DeliveryState, Tombstone, camel_name
@@ -250,7 +260,8 @@ def delivery_message(sent: Sent) -> str:
         DeliveryState.TYPED_NOT_SUBMITTED: f"Not sent: the text was typed to {who}, but not submitted",
         DeliveryState.UNKNOWN: f"Unknown: the text was typed to {who}, but nothing shows that it was taken",
     }
-    return f"{words[sent.state]} ({sent.evidence})." if sent.evidence else f"{words[sent.state]}."
+    says_more = sent.evidence and sent.evidence not in (REPORTED_TAKEN, REPORTED_QUEUED)
+    return f"{words[sent.state]} ({sent.evidence})." if says_more else f"{words[sent.state]}."
 
 
 def undelivered_hint(sent: Sent) -> str:

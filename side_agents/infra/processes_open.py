@@ -12,11 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from side_agents.infra import processes
+from side_agents.infra import clock, processes
 from side_agents.models import ProcessRef
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
+_CLOSED = "cannot be looked into"
+_CLOSED_LOOKS = 5
+_CLOSED_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +55,37 @@ def started_at(ref: ProcessRef) -> float | None:
 
 
 def _from_proc(folder: str) -> Iterator[tuple[int, str]]:
-    me = os.geteuid()
+    closed: list[str] = []
     for name in sorted(os.listdir(_PROC)):  # noqa: PTH208 - a third of the cost of Path.iterdir
-        if not name.isdigit():
+        # Pid 1 is closed even to root in a container, and the one process that surely is no agent's.
+        if not name.isdigit() or name == "1":
             continue
-        try:
-            doing = _use_by(f"/proc/{name}", folder)
-        except PermissionError:
-            if name == "1":
-                # Closed even to root in a container, and the one process that surely is no agent's.
-                continue
-            with suppress(OSError):
-                if os.stat(f"/proc/{name}").st_uid == me:  # noqa: PTH116
-                    yield int(name), "cannot be looked into"
-            continue
-        except OSError:
-            # It ended while we looked.
-            continue
-        if doing is not None:
+        doing = _look(name, folder)
+        if doing == _CLOSED:
+            closed.append(name)
+        elif doing is not None:
             yield int(name), doing
+    # A process between fork and exec is as closed as its parent; a moment later it is not, or is gone.
+    for _ in range(_CLOSED_LOOKS):
+        if not closed:
+            break
+        clock.pause(_CLOSED_PAUSE)
+        closed = [name for name in closed if _look(name, folder) is not None]
+    for name in closed:
+        yield int(name), _look(name, folder) or _CLOSED
+
+
+def _look(name: str, folder: str) -> str | None:
+    try:
+        return _use_by(f"/proc/{name}", folder)
+    except PermissionError:
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == os.geteuid():  # noqa: PTH116
+                return _CLOSED
+    except OSError:
+        # It ended while we looked.
+        return None
+    return None
 
 
 def _use_by(entry: str, folder: str) -> str | None:

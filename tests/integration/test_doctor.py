@@ -33,6 +33,7 @@ from tests.unit.cli_support import CommandLine
 def stage(repo: Repository, tmux_server: PrivateServer, tmp_path: Path) -> Iterator[Orchestra]:
     # No tmux server of this machine's user is to be looked at.
     with orchestra(repo, tmux_server, TMUX_TMPDIR=str(tmp_path)) as made:
+        made.configure('client = "script"\n')
         yield made
 
 
@@ -419,6 +420,61 @@ def test_a_fault_for_a_person_is_told_with_a_way_out(
     assert {path.name: path.read_bytes() for path in stage.repo.path.parent.rglob("*.txt")} == before
 
 
+def test_an_unfinished_rebase_is_not_taken_for_work_to_commit(stage: Orchestra) -> None:
+    unfinished_rebase(stage)
+    finding = one(stage, "slot-unfinished")
+    git = f"git -C {finding.place}"
+    assert f"`{git} rebase --continue`" in finding.mend
+    assert f"`{git} rebase --abort`" in finding.mend
+    assert found(stage, "slot-dirty") == []
+
+
+def test_the_way_out_for_uncommitted_work_commits_it(stage: Orchestra) -> None:
+    dirty_slot(stage)
+    finding = one(stage, "slot-dirty")
+    command = finding.mend.partition("commit them: ")[2]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, env=stage.environment)
+    assert found(stage, "slot-dirty") == []
+    assert finding.place is not None
+    slot = Repository(finding.place)
+    agent_id = slot.git("branch", "--show-current").strip().removeprefix("side-agent/")
+    assert slot.git("log", "-1", "--format=%s").strip() == f"Work of {agent_id}"
+
+
+def test_without_a_usable_default_client_there_is_a_warning(stage: Orchestra, tmp_path: Path) -> None:
+    stage.configure()
+    environment = {**stage.environment, "PATH": str(tmp_path / "nothing")}
+    (finding,) = (each for each in examine(stage.cwd, environment).findings if each.code == "client-none")
+    assert finding.severity is Severity.WARNING
+    assert "npm install" in finding.mend
+    assert 'client = "' in finding.mend
+
+
+@pytest.mark.parametrize(("task", "word"), [("permit: may I?", "permission"), ("ask: which?", "question")])
+def test_an_agent_that_asks_is_named_at_once_and_is_no_fault(stage: Orchestra, task: str, word: str) -> None:
+    record = stage.start(task)
+    stage.eventually_idle(record.id)
+    finding = one(stage, "waiting")
+    assert (finding.severity, finding.subject) == (Severity.NOTE, record.id)
+    assert word in finding.what
+    assert_clean(stage)
+
+
+def test_an_agent_on_the_list_is_cleared_before_it_is_resumed(stage: Orchestra) -> None:
+    record = stage.start("fail: 3")
+    stage.eventually_status(record.id, AgentStatus.FAILED)
+    mend_text = one(stage, "ended").mend
+    steps = [f"`side-agents {word} {record.id}`" for word in ("check", "log", "stop", "resume")]
+    places = [mend_text.index(step) for step in steps]
+    assert places == sorted(places)
+
+
+def test_a_project_without_agents_is_not_said_to_have_files(stage: Orchestra) -> None:
+    said = {each.check: each.what for each in look(stage).findings}
+    assert said["registry"] == "There is none yet."
+    assert "are kept" not in said["exclude"]
+
+
 def test_parked_work_and_rescue_refs_are_told_and_are_no_faults(stage: Orchestra) -> None:
     record = stage.start("commit: work of mine")
     stage.eventually_idle(record.id)
@@ -426,7 +482,10 @@ def test_parked_work_and_rescue_refs_are_told_and_are_no_faults(stage: Orchestra
     stage.quit(record.id)
     stage.repo.git("update-ref", "refs/side-agents/rescue/x", "HEAD")
     assert record.branch is not None
-    assert record.branch in one(stage, "parked-branches").what
+    parked = one(stage, "parked-branches")
+    assert record.branch in parked.what
+    assert "side-agents finish" in parked.mend
+    assert "clean" not in parked.mend
     assert one(stage, "rescue-refs").severity is Severity.NOTE
     assert_clean(stage)
 

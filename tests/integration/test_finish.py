@@ -18,7 +18,7 @@ from side_agents.core.landing import Outcome, TargetState
 from side_agents.errors import RefusedError, SideAgentsError, UnknownAgentError, UsageError
 from side_agents.infra import fs
 from side_agents.infra.git import Git
-from side_agents.models import AgentStatus, EndedBy, FinishPolicy, Lease
+from side_agents.models import AgentStatus, EndedBy, FinishPolicy, Lease, WaitingFor
 from tests.integration.finish_support import Worker, Yard, is_linear, state_of, subjects
 from tests.support.repositories import Repository, copy_repository
 from tests.support.waiting import eventually
@@ -382,6 +382,27 @@ def test_an_agent_at_work_is_not_landed_from_outside(yard: Yard) -> None:
         finish(context)
     with pytest.raises(RefusedError, match="is working"):
         finish(open_context(agent.tree.path, yard.environment))
+
+
+@pytest.mark.parametrize(
+    ("waiting_for", "words"),
+    [
+        (WaitingFor.PERMISSION, "Agent fix asks permission: rm -r build? Nothing was changed."),
+        (WaitingFor.QUESTION, "Agent fix asks a question: rm -r build? Nothing was changed."),
+    ],
+)
+def test_an_agent_at_a_dialog_is_not_landed_and_its_question_is_told(
+    yard: Yard, waiting_for: WaitingFor, words: str
+) -> None:
+    agent = yard.worker("fix", status=AgentStatus.WAITING_USER)
+    agent.tree.commit()
+    registry = open_context(yard.repo.path, yard.environment).registry
+    with registry.transaction("ask") as state:
+        state.put(replace(state.agents["fix"], waiting_for=waiting_for, waiting_text="rm -r build?"))
+    with pytest.raises(RefusedError) as caught:
+        finish(open_context(yard.repo.path, yard.environment), "fix")
+    assert caught.value.message == words
+    assert "side-agents attach fix" in (caught.value.hint or "")
 
 
 def test_the_slot_of_an_agent_that_ended_is_held_while_its_branch_lands(yard: Yard) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from side_agents.cli.queue import write_ran
+from side_agents.core.queue import Entry
+from side_agents.core.queue_runner import Ran
 from side_agents.core.registry import Registry
 from side_agents.core.results import Checked, Listed, Sent, Started, StartRequest, Stopped, Waited
 from side_agents.errors import BusyError, RefusedError, WaitTimeoutError
@@ -62,6 +65,23 @@ def test_start_joins_words_and_passes_every_option_on(cli: CommandLine, fake: Fa
     assert request_of(calls) == StartRequest(
         task="fix the test", branch_hint="fix", client="script", model="m", base="main", with_changes=True
     )
+
+
+def test_a_queued_start_that_begins_at_once_prints_its_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = Entry(
+        number=1,
+        state="waiting",
+        token="t",
+        request=StartRequest(task="x"),
+        cwd="/",
+        environment={},
+        queued_at="2026-03-03T02:58:00.000Z",
+    )
+    write_ran(Ran(entry, Started(record(warnings=("careful \x1b[31mred",)), "prompt")))
+    written = capsys.readouterr()
+    assert "warning: careful " in written.err
+    assert "\x1b[31m" not in written.err
+    assert "started fix-login" in written.out
 
 
 def test_start_prints_where_the_agent_is_and_three_commands_to_type_next(cli: CommandLine, fake: Fake) -> None:

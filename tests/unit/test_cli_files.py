@@ -311,3 +311,13 @@ def test_the_bash_completion_script_is_valid_bash(cli: CommandLine) -> None:
     script = cli("completion", "bash").out
 
     subprocess.run(["bash", "-n"], input=script.encode(), check=True, timeout=20)
+
+
+def test_a_diff_without_changes_says_so_where_a_pipe_does_not_see_it(cli: CommandLine, repo: Repository) -> None:
+    slot = worktree(repo, "a")
+    put(repo, record("a", AgentStatus.FAILED, worktree_path=str(slot.path), base_commit=repo.head()))
+
+    ran = cli("diff", "a")
+
+    assert (ran.status, ran.out, ran.err) == (0, "", "No changes against its base.\n")
+    assert cli("diff", "a", "--json").err == ""

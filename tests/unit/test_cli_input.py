@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from side_agents.cli import options
-from side_agents.core import start
+from side_agents.core import start_plan
 from side_agents.core.send import MESSAGE_LIMIT_BYTES
 from side_agents.core.start_plan import TASK_LIMIT_BYTES
 from side_agents.errors import UsageError
@@ -118,7 +118,7 @@ def test_a_tool_takes_input_up_to_the_limit(
 ) -> None:
     monkeypatch.chdir(repo.path)
     given = json.dumps({"id": "nobody"}).encode()
-    monkeypatch.setattr(start, "TASK_LIMIT_BYTES", len(given))
+    monkeypatch.setattr(start_plan, "TASK_LIMIT_BYTES", len(given))
     cli = CommandLine(capsys, monkeypatch)
 
     assert json.loads(cli("tool", "agent-check", feed=given).out)["code"] == "unknown-agent"

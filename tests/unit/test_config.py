@@ -214,3 +214,10 @@ def test_plain_settings_are_read_as_pydantic_reads_them_but_without_it(tmp_path:
         [sys.executable, "-c", f"{code}; print('pydantic' in sys.modules)"], capture_output=True, text=True, check=True
     )
     assert shown.stdout == "False\n"
+
+
+def test_a_misspelt_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"clinet: there is no such setting; did you mean client\?\. Nothing"):
+        load((file(tmp_path, 'clinet = "pi"\n'),))
+    with pytest.raises(UsageError, match=r"zzzzzz: there is no such setting\. Nothing"):
+        load((file(tmp_path, "zzzzzz = 1\n"),))

@@ -13,8 +13,8 @@ from side_agents.core.landing import (
     Verdict,
     judge,
 )
-from side_agents.core.landing_words import merge_message, shown_files, squash_message
-from side_agents.models import FinishPolicy
+from side_agents.core.landing_words import merge_message, shown_files, squash_message, worktree_words
+from side_agents.models import AgentRecord, AgentStatus, EndedBy, FinishPolicy, Tombstone
 
 FINE = Facts(
     agent_id="fix",
@@ -150,3 +150,12 @@ def test_one_message_stays_as_it_is_and_several_become_a_list() -> None:
     assert squash_message(["Fix it\n\nBecause.\n", "Test it\n"]) == "Fix it\n\n* Fix it\n\nBecause.\n\n* Test it\n"
     assert squash_message([]) == "Squashed changes\n"
     assert merge_message("side-agent/x", "main") == "Merge branch 'side-agent/x' into main\n"
+
+
+def test_only_of_an_agent_that_lives_it_is_said_that_the_worktree_stays_with_it() -> None:
+    words = {
+        status: worktree_words(AgentRecord(id="fix", status=status, task="x"))
+        for status in (AgentStatus.RUNNING, AgentStatus.WAITING_USER, AgentStatus.FAILED, AgentStatus.CRASHED)
+    }
+    assert [bool(said) for said in words.values()] == [True, True, False, False]
+    assert worktree_words(Tombstone(id="fix", status=AgentStatus.DONE, ended_by=EndedBy.EXIT)) is None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from side_agents.core.results import REPORTED_QUEUED, REPORTED_TAKEN, Sent
 from side_agents.core.send import Message, parse_message
+from side_agents.core.views import delivery_message
+from side_agents.models import DeliveryState
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,15 @@ def test_anything_else_is_taken_as_it_is(raw: str) -> None:
 
 def test_only_the_first_mark_is_an_interrupt() -> None:
     assert parse_message("!!ls") == Message(True, "!ls")
+
+
+@pytest.mark.parametrize(
+    ("state", "evidence", "words"),
+    [
+        (DeliveryState.SUBMITTED, REPORTED_TAKEN, "Sent: fix has taken the message."),
+        (DeliveryState.QUEUED, REPORTED_QUEUED, "Queued: fix is busy and takes the message when its turn ends."),
+        (DeliveryState.SUBMITTED, "it left the box", "Sent: fix has taken the message (it left the box)."),
+    ],
+)
+def test_what_became_of_a_message_is_said_once(state: DeliveryState, evidence: str, words: str) -> None:
+    assert delivery_message(Sent(agent_id="fix", state=state, evidence=evidence)) == words
