@@ -15,7 +15,6 @@ from side_agents.models import camel_name
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
-    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ def validate(cls: type[T], data: Mapping[str, Any], *, what: str) -> T:
         raise UsageError(f"{what} is not valid: {faults}. Nothing was changed.") from error
 
 
-def _fault_words(cls: type[Any], fault: ErrorDetails) -> str:
+def _fault_words(cls: type[Any], fault: Mapping[str, Any]) -> str:
     where = ".".join(map(str, fault["loc"])) or "value"
     if fault["type"] != "unexpected_keyword_argument":
         return f"{where}: {fault['msg']}"

@@ -238,7 +238,7 @@ def _open_inotify() -> Any:
     import ctypes  # 8 ms, needed only by those who wait
 
     # 15 ms, absent outside Linux; it ships no types.
-    import inotify_simple  # type: ignore[import-untyped]
+    import inotify_simple  # type: ignore[import-untyped]  # it ships no types
 
     # Left alone it runs ldconfig (a process, 10 ms) to find the library that is loaded already.
     inotify_simple._libc = inotify_simple._libc or ctypes.CDLL(None, use_errno=True)
