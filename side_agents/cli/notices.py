@@ -115,15 +115,27 @@ def _follow(context: Context, feed: Feed, settle: timedelta, as_json: bool) -> i
             if watch_new(context, watcher, watched, records):
                 # What happened before the watch was in place would be missed without a second look.
                 continue
-            told = _due(feed, settle)
-            for each in told:
-                _write_line(each, as_json)
-            if told:
-                sys.stdout.flush()
-                feed.confirm(told)
+            _tell(feed, _due(feed, settle), as_json)
             left = feed.seconds_left(clock.now(), settle)
             longest = pause(context, records)
             watcher.wait(longest if left is None else min(longest, left))
+
+
+def _tell(feed: Feed, told: list[Told], as_json: bool) -> None:
+    """Print what is due and note it as told; a signal that comes once it was read must not make it be told again."""
+    if not told:
+        return
+    is_out = False
+    try:
+        for each in told:
+            _write_line(each, as_json)
+        sys.stdout.flush()
+        is_out = True
+        feed.confirm(told)
+    except BaseException:
+        if is_out:
+            feed.confirm(told)
+        raise
 
 
 def _write_line(told: Told, as_json: bool) -> None:
