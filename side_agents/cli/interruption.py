@@ -1,4 +1,6 @@
-"""One Ctrl+C is enough: from the first one on, only cleaning up goes on, and no further one cuts that short."""
+"""When signals may cut in. One Ctrl+C is enough: from the first one on, only cleaning up goes on, and no further one cuts
+that short.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,16 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Signals that come meanwhile take effect afterwards; for what must happen as a whole and cannot block for long."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True)

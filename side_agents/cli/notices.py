@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import select
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import click
 
 from side_agents.cli.following import pause, watch_new
 from side_agents.cli.here import open_here
+from side_agents.cli.interruption import held
 from side_agents.cli.options import json_option
 from side_agents.cli.output import safe, write_json
 
@@ -122,20 +125,14 @@ def _follow(context: Context, feed: Feed, settle: timedelta, as_json: bool) -> i
 
 
 def _tell(feed: Feed, told: list[Told], as_json: bool) -> None:
-    """Print what is due and note it as told; a signal that comes once it was read must not make it be told again."""
-    if not told:
-        return
-    is_out = False
-    try:
-        for each in told:
+    """Print what is due and note each as told; a signal between the two would make the next reader tell it again."""
+    for each in told:
+        # Waiting for a reader that does not read must stay stoppable. What has no descriptor never blocks.
+        with suppress(ValueError, OSError):
+            select.select([], [sys.stdout], [])
+        with held():
             _write_line(each, as_json)
-        sys.stdout.flush()
-        is_out = True
-        feed.confirm(told)
-    except BaseException:
-        if is_out:
-            feed.confirm(told)
-        raise
+            feed.confirm([each])
 
 
 def _write_line(told: Told, as_json: bool) -> None:
