@@ -78,6 +78,8 @@ def _carry_out(arguments: Sequence[str], output: _Output | None) -> int:
     if list(arguments) in (["--version"], ["-V"]):
         # Asked by scripts and health checks: not worth loading a command line parser.
         return _guarded([], lambda: _write_line(f"side-agents {__version__}"))
+    if list(arguments) in (["--help"], ["-h"]):
+        return _guarded([], _help)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -260,6 +262,17 @@ def _pipe_closed() -> int:
         os.dup2(sink, sys.stdout.fileno())
         os.close(sink)
     return 128 + signal.SIGPIPE
+
+
+def _help() -> int:
+    from side_agents.cli.command_table import help_page
+
+    try:
+        columns = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
+    except (ValueError, OSError):
+        columns = 80
+    sys.stdout.write(help_page(columns))
+    return 0
 
 
 def _write_line(line: str) -> int:

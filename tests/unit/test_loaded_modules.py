@@ -12,6 +12,7 @@ import click
 import pytest
 
 from side_agents.cli import border
+from side_agents.cli.command_table import help_page
 from side_agents.cli.root import COMMANDS, root
 from side_agents.core.registry import Registry
 from side_agents.models import AgentStatus
@@ -24,7 +25,7 @@ HEAVY = {
     "anyascii", "asyncio", "concurrent", "filelock", "git", "importlib.metadata", "inotify_simple", "libtmux",
     "multiprocessing", "platformdirs", "psutil", "pydantic", "pydantic_core", "unittest", "xml", "zipfile",
 }  # fmt: skip
-PARSER = {"__init__", "cli", "cli.border", "cli.root"}
+PARSER = {"__init__", "cli", "cli.border", "cli.command_table", "cli.root"}
 
 
 def modules_after(repo: Repository, *arguments: str) -> set[str]:
@@ -74,12 +75,22 @@ def test_the_version_loads_no_parser(repo: Repository) -> None:
     assert third_party(loaded) == set()
 
 
-def test_help_loads_the_parser_and_no_command(repo: Repository) -> None:
+def test_help_loads_neither_parser_nor_command(repo: Repository) -> None:
     loaded = modules_after(repo, "--help")
 
-    assert ours(loaded) == PARSER
-    assert third_party(loaded) == {"click"}
+    assert ours(loaded) == PARSER - {"cli.root"}
+    assert third_party(loaded) == set()
     assert not loaded & (HEAVY | {"subprocess"})
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80, 200])
+def test_the_help_page_is_the_same_with_and_without_the_parser(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with click.Context(root) as context:
+        page = root.get_help(context)
+    assert page + "\n" == help_page(columns)
+    assert max(map(len, page.splitlines()[2:-4])) <= max(40, min(columns - 2, 100))
+    assert {name for name in COMMANDS if f"\n  {name} " not in page} == set()
 
 
 def test_a_typo_loads_no_command_either(repo: Repository) -> None:
