@@ -13,8 +13,10 @@ GROUPS = {
     "start": "one start in a warm process: new slot, reused slot, a dozen agents present, an odd prompt",
     "crowd": "sixteen starts at once",
     "list": "ten agents and a thousand",
+    "resume": "the list of two thousand conversations",
     "wait": "how soon a waiter wakes",
     "idle": "what a waiter and ten idle agents cost",
+    "companion": "tool calls, notices and idle cost of a session's companion",
     "journal": "one event appended by a hook",
 }
 
@@ -24,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(f"  {name:8} {words}" for name, words in GROUPS.items()),
+        epilog="\n".join(f"  {name:9} {words}" for name, words in GROUPS.items()),
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="groups to run, all by default")
     parser.add_argument("-n", type=int, help="rounds of each measurement, by default as many as the group finds right")

@@ -40,19 +40,19 @@ def _agents(made: World, seconds: float) -> list[Row]:
     server = int(made.environment["TMUX"].split(",")[1])
     everything = {ref.pid for ref in processes.descendants(server)}
     ours = everything - clients - {_holder(made)}
-    before = _nanoseconds(ours)
-    clients_before = _nanoseconds(clients)
-    reaped = _reaped(everything)
+    before = nanoseconds(ours)
+    clients_before = nanoseconds(clients)
+    gone = reaped(everything)
     time.sleep(seconds)
-    share = (_nanoseconds(ours) - before) / 1e9 / seconds
-    client_share = (_nanoseconds(clients) - clients_before) / 1e9 / seconds
-    quiet = {ref.pid for ref in processes.descendants(server)} == everything and _reaped(everything) == reaped
+    share = (nanoseconds(ours) - before) / 1e9 / seconds
+    client_share = (nanoseconds(clients) - clients_before) / 1e9 / seconds
+    quiet = {ref.pid for ref in processes.descendants(server)} == everything and reaped(everything) == gone
     return [
         Row(f"{AGENTS} idle agents: our processes", 1, figure=f"{share:.3%} of a core", goal="1 % of a core"),
         Row(f"{AGENTS} idle agents: script clients", 1, figure=f"{client_share:.3%} of a core"),
         Row(f"{AGENTS} idle agents: programs started", 1, figure="none" if quiet else "some", goal="none"),
-        Row(f"{AGENTS} idle agents: our memory", 1, figure=f"{_megabytes(ours):.1f} MB", goal="60 MB"),
-        Row(f"{AGENTS} idle agents: memory of the script clients", 1, figure=f"{_megabytes(clients):.1f} MB"),
+        Row(f"{AGENTS} idle agents: our memory", 1, figure=f"{megabytes(ours):.1f} MB", goal="60 MB"),
+        Row(f"{AGENTS} idle agents: memory of the script clients", 1, figure=f"{megabytes(clients):.1f} MB"),
     ]
 
 
@@ -66,14 +66,14 @@ def _waiter(made: World, seconds: float) -> list[Row]:
     )  # fmt: skip
     try:
         time.sleep(1.5)
-        before, wakes, reaped = _nanoseconds([waiter.pid]), _switches(waiter.pid), _reaped([waiter.pid])
+        before, woken, gone = nanoseconds([waiter.pid]), switches(waiter.pid), reaped([waiter.pid])
         time.sleep(seconds)
-        share = (_nanoseconds([waiter.pid]) - before) / 1e9 / seconds
-        wakes = _switches(waiter.pid) - wakes
-        quiet = not processes.descendants(waiter.pid) and _reaped([waiter.pid]) == reaped
+        share = (nanoseconds([waiter.pid]) - before) / 1e9 / seconds
+        wakes = switches(waiter.pid) - woken
+        quiet = not processes.descendants(waiter.pid) and reaped([waiter.pid]) == gone
         if waiter.poll() is not None:
             raise RuntimeError("the waiter ended by itself")
-        memory = _megabytes([waiter.pid])
+        memory = megabytes([waiter.pid])
     finally:
         waiter.terminate()
         waiter.wait(10)
@@ -90,16 +90,22 @@ def _holder(made: World) -> int:
     return int(made.tmux("display-message", "-p", "-t", "%0", "#{pane_pid}"))
 
 
-def _nanoseconds(pids: Iterable[int]) -> int:
-    return sum(int((Path("/proc") / str(pid) / "schedstat").read_text().split()[0]) for pid in pids)
+def nanoseconds(pids: Iterable[int]) -> int:
+    """Processor time of all threads of these processes."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for pid in pids for task in _threads(pid))
 
 
-def _switches(pid: int) -> int:
-    lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
+def switches(pid: int) -> int:
+    """How often the threads of a process have fallen asleep."""
+    lines = [line for task in _threads(pid) for line in (task / "status").read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
-def _megabytes(pids: Iterable[int]) -> float:
+def _threads(pid: int) -> list[Path]:
+    return list((Path("/proc") / str(pid) / "task").iterdir())
+
+
+def megabytes(pids: Iterable[int]) -> float:
     """Proportional set size: pages shared with others count in part."""
     total = 0
     for pid in pids:
@@ -108,7 +114,7 @@ def _megabytes(pids: Iterable[int]) -> float:
     return total / 1024
 
 
-def _reaped(pids: Iterable[int]) -> int:
+def reaped(pids: Iterable[int]) -> int:
     """Page faults of all children that these processes have waited for; any child at all makes it grow."""
     texts = ((Path("/proc") / str(pid) / "stat").read_text() for pid in pids)
     return sum(int(text.rpartition(")")[2].split()[8]) for text in texts)

@@ -40,7 +40,7 @@ def _rows(suffix: str, count: int, *, agents: int, prompt: str) -> list[Row]:
             start(context, StartRequest(task="say: here", branch_hint=f"present-{number}", client="script"))
         rows = []
         for kind, prepare_ours, by_hand in (
-            ("new slot", _forget_slot, _new_by_hand),
+            ("new slot", forget_slot, new_by_hand),
             ("reused slot", _keep_slot, _reused_by_hand),
         ):
             result, running = _compare(count, _Ours(ours, prepare_ours), by_hand(raw))
@@ -90,12 +90,12 @@ def _keep_slot(made: World, record: AgentRecord) -> None:
     made.git("branch", "--list", str(record.branch))
 
 
-def _forget_slot(made: World, record: AgentRecord) -> None:
+def forget_slot(made: World, record: AgentRecord) -> None:
     made.git("worktree", "remove", "--force", "--force", str(record.worktree_path))
     made.git("branch", "-q", "-D", str(record.branch))
 
 
-def _new_by_hand(made: World) -> Callable[[], tuple[float, float]]:
+def new_by_hand(made: World) -> Callable[[], tuple[float, float]]:
     numbers = itertools.count(1)
 
     def once() -> tuple[float, float]:

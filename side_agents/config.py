@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from side_agents.client_spec import CustomClientSpec, PromptDelivery, StatusSource
 from side_agents.errors import UsageError
-from side_agents.models import FinishPolicy, WindowClose
+from side_agents.models import FinishPolicy, Handoff, WindowClose
 
 T = TypeVar("T")
 
@@ -41,8 +41,12 @@ class Config:
     finish_check_timeout: float = 1800.0
     finish_lock_timeout: float = 120.0
     finish_tries: int = 5
+    handoff: Handoff = Handoff.SUMMARY
     parent_session_in_prompt: bool = True
+    context_boundary: bool = False
+    forum: bool = True
     slots_kept: int | None = None
+    wake_on_notice: bool = False
     notify_journal: bool = True
     notify_tmux: bool = False
     notify_desktop: bool = False
@@ -71,8 +75,12 @@ DESCRIPTIONS: dict[str, str] = {
     "finish_check_timeout": "how long finish_check may take",
     "finish_lock_timeout": "how long finish waits while another agent lands",
     "finish_tries": "how often finish starts over when the target branch moves under it",
+    "handoff": "what /agent passes on of its conversation: summary (what bears on the task), session (its file), none",
     "parent_session_in_prompt": "name the parent's conversation file in an agent's first prompt",
+    "context_boundary": "tell agents to use only what they were given, and name no conversation to look things up in",
+    "forum": "give each agent an identity of its own in the project's forum",
     "slots_kept": "how many idle slots `clean` leaves; without it all of them",
+    "wake_on_notice": "let a notice begin a turn of the conversation that it is told in",
     "notify_journal": "keep what each session is told of its agents in a notices.jsonl of its own",
     "notify_tmux": "show a line in tmux to whoever looks at the pane that an agent was started from",
     "notify_desktop": "show a desktop notification, where notify-send or osascript is installed",
@@ -189,7 +197,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tuple[str, ...]": _texts,
     "Mapping[str, str]": _text_table,
     "Mapping[str, CustomClientSpec]": _specs,
-    **{kind.__name__: _member(kind) for kind in (WindowClose, FinishPolicy, PromptDelivery, StatusSource)},
+    **{kind.__name__: _member(kind) for kind in (WindowClose, FinishPolicy, Handoff, PromptDelivery, StatusSource)},
 }
 
 

@@ -21,7 +21,9 @@ SideAgentsError                error              1
 │   └── BudgetError            budget             8
 ├── NotDeliveredError          not-delivered      9   a message was not taken by the agent
 ├── WaitTimeoutError           timeout           10
+├── CancelledError             cancelled        130   the caller took a wait back
 ├── StartFailedError           start-failed      11   a start was rolled back; says what is left
+├── ForumError                 forum             12   the forum refused or failed; `forum_code` says which
 └── ToolMissingError           tool-missing     127   a program that is needed is not installed
 """
 
@@ -192,11 +194,48 @@ class WaitTimeoutError(SideAgentsError):
     exit_status = 10
 
 
+class CancelledError(SideAgentsError):
+    """Whoever had asked for a wait no longer wants it; nothing was changed."""
+
+    code = "cancelled"
+    exit_status = 130
+
+
 class StartFailedError(SideAgentsError):
     """A start failed after its reservation; the message says what was rolled back and what is left."""
 
     code = "start-failed"
     exit_status = 11
+
+
+class ForumError(SideAgentsError):
+    """The forum refused a request or could not keep it (reference/forum.md 5.2).
+
+    ``forum_code`` is the code on the wire, ``status`` its HTTP status; ``retryable`` means that the very same request may
+    be sent again, after ``retry_after`` seconds where that is known; ``field`` names the part of the request that was wrong.
+    Build it with ``forum.failures.fail``.
+    """
+
+    code = "forum"
+    exit_status = 12
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        forum_code: str = "internal",
+        status: int = 500,
+        retryable: bool = False,
+        field: str | None = None,
+        hint: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.forum_code = forum_code
+        self.status = status
+        self.retryable = retryable
+        self.field = field
+        self.retry_after = retry_after
 
 
 class ToolMissingError(SideAgentsError):

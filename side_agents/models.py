@@ -76,6 +76,14 @@ class TurnOutcome(StrEnum):
     ERROR = "error"
 
 
+class Handoff(StrEnum):
+    """What ``/agent`` tells a new agent of the conversation that it is started from."""
+
+    SUMMARY = "summary"
+    SESSION = "session"
+    NONE = "none"
+
+
 class WindowClose(StrEnum):
     """What happens to the window of an agent that ended well."""
 
@@ -117,6 +125,16 @@ class ProcessRef:
 
     pid: int
     started: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForumIdentity:
+    """Who an agent is in the forum: public name and ids, and its private file, whose path alone is no secret."""
+
+    name: str
+    agent_id: str
+    session_id: str
+    state: str
 
 
 @cache
@@ -214,6 +232,13 @@ def _process(value: Any) -> ProcessRef:
     return ProcessRef(pid=value["pid"], started=value["started"])
 
 
+def _forum_identity(value: Any) -> ForumIdentity:
+    keys = {name: camel_name(name) for name in ("name", "agent_id", "session_id", "state")}
+    if not isinstance(value, Mapping) or not all(isinstance(value.get(key), str) for key in keys.values()):
+        raise ValueError(f"not an identity in the forum: {value!r:.60}")
+    return ForumIdentity(**{name: value[key] for name, key in keys.items()})
+
+
 def _strings(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"not a list of texts: {value!r:.60}")
@@ -288,6 +313,7 @@ class AgentRecord(Stored):
     stop_seq: int = 0
     landed_commit: str | None = None
     landed_target: str | None = None
+    forum: ForumIdentity | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -328,6 +354,7 @@ class Tombstone(Stored):
     stop_seq: int = 0
     landed_commit: str | None = None
     landed_target: str | None = None
+    forum: ForumIdentity | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -367,7 +394,8 @@ _CONVERTERS: dict[str, dict[str, Any]] = {
         "tmux_server": _process,
         "waiting_for": WaitingFor,
         "last_turn_outcome": TurnOutcome,
+        "forum": _forum_identity,
     },
-    "Tombstone": {"status": AgentStatus, "ended_by": EndedBy},
+    "Tombstone": {"status": AgentStatus, "ended_by": EndedBy, "forum": _forum_identity},
     "Lease": {"pid": _pid},
 }

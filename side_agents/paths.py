@@ -87,9 +87,23 @@ class StatePaths:
         """The latest changes of agents, source of all notices."""
         return self.meta / "transitions.jsonl"
 
+    @property
+    def status_lines(self) -> Path:
+        """The status line of each agent, for sessions that have no companion."""
+        return self.meta / "status.json"
+
     def session(self, key: str) -> Path:
         """The folder of one session that is told of its agents."""
         return self.meta / "sessions" / key
+
+    def wait_lock(self, key: str) -> Path:
+        """Held by a caller while one of its tools blocks its turn."""
+        return self.meta / "waits" / f"{key}.lock"
+
+    @property
+    def forum_db(self) -> Path:
+        """The database of the project's own forum; its helper files lie beside it."""
+        return self.meta / "forum" / "forum.db"
 
     @property
     def queue(self) -> Path:
@@ -138,3 +152,12 @@ def user_config(environment: Mapping[str, str], home: Path) -> Path:
     """The user's settings: ``$XDG_CONFIG_HOME/side-agents/config.toml``, by default below ``~/.config``."""
     base = environment.get("XDG_CONFIG_HOME", "")
     return (Path(base) if base.startswith("/") else home / ".config") / "side-agents" / "config.toml"
+
+
+def pi_folder(environment: Mapping[str, str]) -> Path:
+    """Pi's own folder: settings, extensions, conversations. ``$PI_CODING_AGENT_DIR``, by default ``~/.pi/agent``."""
+    home = Path(environment.get("HOME") or "/")
+    chosen = environment.get("PI_CODING_AGENT_DIR", "")
+    if chosen == "~" or chosen.startswith("~/"):
+        return home / chosen[2:]
+    return Path(chosen) if chosen else home / ".pi" / "agent"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from side_agents import names
@@ -35,6 +36,11 @@ def _adapter(cls: type[T]) -> TypeAdapter[T]:
     return adapter
 
 
+def prepare(cls: type[Any]) -> None:
+    """Build the validator now, so that the first input is checked without delay."""
+    _adapter(cls)
+
+
 def validate(cls: type[T], data: Mapping[str, Any], *, what: str) -> T:
     """Build ``cls`` from untrusted data, strictly: ``"3"`` is no integer, an unknown key is an error.
 
@@ -53,6 +59,27 @@ def validate(cls: type[T], data: Mapping[str, Any], *, what: str) -> T:
     except ValidationError as error:
         faults = "; ".join(_fault_words(cls, fault) for fault in error.errors())
         raise UsageError(f"{what} is not valid: {faults}. Nothing was changed.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong at one place of untrusted data; the words never repeat the data itself."""
+
+    path: tuple[str, ...]
+    words: str
+    is_unknown: bool = False
+
+
+def parse(cls: type[T], text: bytes) -> T | Fault:
+    """``cls`` from JSON text, as strictly as ``validate``, or the first fault."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(cls).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        unknown = first["type"] == "unexpected_keyword_argument"
+        return Fault(tuple(map(str, first["loc"])), "there is no such field" if unknown else first["msg"], unknown)
 
 
 def _fault_words(cls: type[Any], fault: Mapping[str, Any]) -> str:

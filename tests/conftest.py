@@ -11,7 +11,7 @@ import pytest
 from tests.support.repositories import Repository, copy_repository, make_repository
 from tests.support.tmux_server import PrivateServer
 
-_UNSET_PREFIXES = ("TMUX", "PI_SIDE_", "SIDE_AGENTS_", "GIT_", "XDG_", "FORUM_", "AGENT_FORUM_")
+_UNSET_PREFIXES = ("TMUX", "PI_SIDE_", "SIDE_AGENTS_", "GIT_", "XDG_", "FORUM_", "AGENTFORUM_")
 _IDENTITY = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",

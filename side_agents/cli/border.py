@@ -28,7 +28,7 @@ _LINES = {
     ("status", "--format=tmux"): "tmux",
 }
 # Only their output matters, and what was not shown must not count as shown: they end where it finds no place.
-_SHOWING = ("log", "notices")
+_SHOWING = (("log",), ("notices",), ("forum", "events"), ("forum", "catchup"))
 # Stands for a command that ended there; no exit status of its own.
 _LOST = -1
 _DEADLY = (signal.SIGTERM, signal.SIGHUP)
@@ -84,8 +84,8 @@ def _carry_out(arguments: Sequence[str], output: _Output | None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if output is not None:
-        command = arguments[0] if arguments else ""
-        output.is_ending = command in _SHOWING or (command == "status" and "--follow" in arguments)
+        follows = tuple(arguments[:1]) == ("status",) and "--follow" in arguments
+        output.is_ending = follows or any(tuple(arguments[: len(words)]) == words for words in _SHOWING)
     with _signals_raised():
         return _guarded(arguments, lambda: _dispatch(arguments))
 

@@ -77,6 +77,7 @@ def _write_record(record: AgentRecord, *, lingers: bool) -> None:
             ("turns", str(record.turn)),
             ("last turn", f"{last}{said}" if last else None),
             ("landed", _landed(record)),
+            ("forum", safe_line(record.forum.name) if record.forum else None),
         )
     )
     write_warnings(record.warnings)
@@ -95,6 +96,7 @@ def _write_tombstone(stone: Tombstone) -> None:
             ("task", safe_line(stone.task)),
             ("branch", f"{stone.branch} at {stone.branch_head[:12]}" if stone.branch_head else stone.branch),
             ("landed", _landed(stone)),
+            ("forum", safe_line(stone.forum.name) if stone.forum else None),
             ("client", stone.client),
             ("ended", f"{age_since(stone.finished_at)} ago" if stone.finished_at else None),
             ("turns", str(stone.turn)),

@@ -25,9 +25,15 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Around": {
         "status": ("side_agents.cli.status:status", "Print one line for a status bar or a prompt."),
         "setup": ("side_agents.cli.setup:setup", "Set a project up: slot preparation, finish policy, files to copy."),
+        "install": ("side_agents.cli.install:install", "Put side agents into your Pi, or take them out again."),
         "doctor": ("side_agents.cli.doctor:doctor", "Look for what is wrong, and mend it."),
         "config": ("side_agents.cli.config:config", "Show, check or create the settings."),
+        "forum": ("side_agents.cli.forum:forum", "Look after the forum in which agents talk to each other."),
         "demo": ("side_agents.cli.demo:demo", "Watch three agents work in a throw-away repository."),
+        "companion": (
+            "side_agents.cli.companion:companion",
+            "Serve the extension of one session; it starts this itself.",
+        ),
         "tool": ("side_agents.cli.tool:tool", "Call a tool as an agent does: JSON in, JSON out."),
         "completion": ("side_agents.cli.completion:completion", "Print the completion script of a shell."),
     },

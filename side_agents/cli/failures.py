@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from side_agents import __version__
-from side_agents.errors import SideAgentsError
+from side_agents.errors import ForumError, SideAgentsError
 from side_agents.infra import text
 
 INTERNAL_ERROR = 70
@@ -28,10 +28,12 @@ class Failure:
     code: str
     exit_status: int
     hint: str | None = None
+    forum_code: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The answer under ``--json``."""
         answer = {"ok": False, "error": self.message, "code": self.code}
+        answer |= {"forumCode": self.forum_code} if self.forum_code else {}
         return answer | ({"hint": self.hint} if self.hint else {})
 
     def as_text(self) -> str:
@@ -42,6 +44,8 @@ class Failure:
 
 def describe(error: Exception, arguments: Sequence[str]) -> Failure:
     """The failure behind an exception; an unexpected one is written to a report file first."""
+    if isinstance(error, ForumError):
+        return Failure(error.message, error.code, error.exit_status, error.hint, error.forum_code)
     if isinstance(error, SideAgentsError):
         return Failure(error.message, error.code, error.exit_status, error.hint)
     if isinstance(error, click.Abort):

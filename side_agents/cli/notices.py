@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from side_agents.cli.following import pause, watch_new
 from side_agents.cli.here import open_here
 from side_agents.cli.interruption import held
 from side_agents.cli.options import json_option
@@ -20,11 +19,8 @@ from side_agents.cli.output import safe, write_json
 if TYPE_CHECKING:
     from side_agents.core.context import Context
     from side_agents.core.notice_feed import Feed, Told
-    from side_agents.core.routing import Listener
     from side_agents.models import AgentRecord
 
-_CURSOR = "cursor.json"
-_LOCK = "reader.lock"
 _SETTLE = 5.0
 
 
@@ -46,20 +42,17 @@ def notices(follow: bool, settle: float | None, session: str | None, as_json: bo
     An agent is told of its own children; a main session of its own agents, or of all agents of main where no session is
     named. Bursts are merged; an end is told at once, anything else when it has been quiet for a while.
     """
-    from side_agents.core import routing
-    from side_agents.infra import fs
+    from side_agents.core import notice_reader, routing
 
     context = open_here()
     who = routing.listener_of(context.caller, session)
     if not follow and not context.paths.registry.exists():
         _write_all(context, [], as_json)
         return 0
-    folder = context.paths.session(routing.key(who))
     if follow:
         _await_first_use(context)
-    fs.make_private_dir(folder)
-    with fs.locked(folder / _LOCK, purpose="read notices", timeout=0 if follow else 10.0):
-        feed = _feed(context, who)
+    with notice_reader.locked(context, who, timeout=0 if follow else 10.0):
+        feed = notice_reader.open_feed(context, who)
         if follow:
             return _follow(context, feed, timedelta(seconds=_SETTLE if settle is None else settle), as_json)
         _look(context, feed)
@@ -78,26 +71,13 @@ def _await_first_use(context: Context) -> None:
             watcher.wait(None)
 
 
-def _feed(context: Context, who: Listener) -> Feed:
-    from side_agents.core import routing
-    from side_agents.core.notice_feed import Feed
-
-    folder = context.paths.session(routing.key(who))
-    me = context.registry.read().agents.get(who.agent_id or "")
-    # An earlier agent of this id had children of its own.
-    since = me.started_at if me is not None else ""
-    feed = Feed(context.paths.transitions, folder / _CURSOR, lambda change: routing.hears(who, change), since=since)
-    feed.open()
-    return feed
-
-
 def _look(context: Context, feed: Feed) -> tuple[AgentRecord, ...]:
-    from side_agents.core import transitions
+    from side_agents.core import notice_reader
     from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
 
     records = list_agents(context, probe=False).records
-    feed.collect(context.registry.read().extra.get(transitions.COUNTER))
+    notice_reader.collect(context, feed)
     follow_up(context)
     return records
 
@@ -109,6 +89,7 @@ def _due(feed: Feed, settle: timedelta) -> list[Told]:
 
 
 def _follow(context: Context, feed: Feed, settle: timedelta, as_json: bool) -> int:
+    from side_agents.core.watching import pause, watch_new
     from side_agents.infra import clock, events
 
     with events.Watcher([context.paths.registry]) as watcher:

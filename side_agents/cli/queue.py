@@ -96,10 +96,10 @@ def drop(entry_ids: tuple[str, ...], as_json: bool) -> int:
 
 def _follow(context: Context) -> list[Ran]:
     """Sleep in the kernel until places become free."""
-    from side_agents.cli.following import pause, watch_new
     from side_agents.core import queue_runner
     from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
+    from side_agents.core.watching import pause, watch_new
     from side_agents.infra import events
 
     found: list[Ran] = []

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -97,9 +96,9 @@ def _choose(context: Context, as_json: bool) -> Path | None:
 
 def rows_of(found: Sequence[Resumable]) -> list[str]:
     """One aligned line for each conversation: age, id, branch note, title."""
-    from side_agents.core.resume_row import row_of
+    from side_agents.core.resume_row import modified_at, row_of
 
-    return [f"{pad(age_since(_modified(each)), 4)} {row_of(each).text}" for each in found]
+    return [f"{pad(age_since(modified_at(each)), 4)} {row_of(each).text}" for each in found]
 
 
 def _write_list(context: Context, as_json: bool) -> int:
@@ -107,33 +106,13 @@ def _write_list(context: Context, as_json: bool) -> int:
 
     found = list_resumable(context)
     if as_json:
-        write_json({"ok": True, "sessions": [_view(each) for each in found]})
+        from side_agents.core.resume_row import view_of
+
+        write_json({"ok": True, "sessions": [view_of(each) for each in found]})
         return 0
     for row in rows_of(found) or ["Nothing to resume."]:
         click.echo(row)
     return 0
-
-
-def _view(resumable: Resumable) -> dict[str, Any]:
-    session = resumable.session
-    return {
-        "agentId": session.agent_id,
-        "client": session.client,
-        "sessionId": session.session_id,
-        "file": str(session.file),
-        "cwd": session.cwd,
-        "branch": f"side-agent/{session.agent_id}" if resumable.claim.value == "own" else None,
-        "note": resumable.note,
-        "title": safe_line(session.title, 220),
-        "modified": _modified(resumable),
-        "messages": session.messages,
-    }
-
-
-def _modified(resumable: Resumable) -> str:
-    from side_agents.infra import clock
-
-    return clock.iso(datetime.fromtimestamp(resumable.session.modified, UTC))
 
 
 def _write_started(started: Started, as_json: bool) -> None:

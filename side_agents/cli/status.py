@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from side_agents.cli import status_line
-from side_agents.cli.following import pause, watch_new
 from side_agents.cli.here import environment, open_here
 from side_agents.cli.options import json_option
 from side_agents.cli.output import write_json
@@ -68,6 +67,7 @@ def _follow(context: Context) -> int:
     from side_agents.core.aftermath import follow_up
     from side_agents.core.observe import list_agents
     from side_agents.core.status import collect_transitions
+    from side_agents.core.watching import pause, watch_new
     from side_agents.infra import clock, events
 
     with events.Watcher([context.paths.registry]) as watcher:

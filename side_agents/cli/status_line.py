@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from side_agents.cli.here import environment, open_here
-from side_agents.core import routing, windows
+from side_agents.core import status_groups
+from side_agents.core.routing import Listener
+from side_agents.core.status_groups import GroupKind
 from side_agents.models import AgentRecord, AgentStatus
 
 
@@ -59,31 +61,18 @@ def pieces(records: Sequence[AgentRecord], own_id: str | None = None, lingering:
 
     Of agents that failed or crashed only those that are ``lingering`` have a window to show.
     """
-    seen = routing.scope(records, own_id)
-    children = [
-        _entry(record, lingering, orphan=own_id is None and record.parent_agent_id is not None)
-        for record in seen.children
-    ]
     line: list[Piece] = []
-    for group in (_parent(seen, lingering), children, [_entry(record, lingering) for record in seen.siblings]):
-        if line and group:
-            line.append(Piece("|", Role.DIM))
-        line += group
+    for group in status_groups.groups_of(records, Listener(own_id), lingering):
+        if line:
+            line.append(Piece(status_groups.SEPARATOR, Role.DIM))
+        mark = "parent:" if group.kind is GroupKind.PARENT else ""
+        line += [Piece(mark + entry.text, _role(entry)) for entry in group.entries]
     return line
 
 
-def _parent(seen: routing.Scope, lingering: Collection[str]) -> list[Piece]:
-    if seen.parent is None:
-        return [Piece(f"parent:{seen.parent_gone}:gone", Role.ERROR)] if seen.parent_gone else []
-    entry = _entry(seen.parent, lingering)
-    return [Piece(f"parent:{entry.text}", entry.role)]
-
-
-def _entry(record: AgentRecord, lingering: Collection[str], *, orphan: bool = False) -> Piece:
-    index = windows.shown_index(record, lingering)
-    window = f"@{index}" if index is not None else ""
-    mark = "[orphan]" if orphan else ""
-    return Piece(f"{record.id}:{record.status.short}{window}{mark}", _ROLES[record.status])
+def _role(entry: status_groups.Entry) -> Role:
+    # A parent that has left has no status.
+    return _ROLES[entry.status] if entry.status is not None else Role.ERROR
 
 
 def as_plain(line: Sequence[Piece]) -> str:

@@ -68,6 +68,7 @@ def choose_client(requested: str | None, environment: Mapping[str, str], config:
 
 def session_stores() -> dict[str, SessionStore]:
     """The conversations of each client that keeps them in files, by the client's name."""
+    from side_agents.clients.pi_sessions import PiSessions
     from side_agents.clients.script_sessions import ScriptSessions
 
-    return {"script": ScriptSessions()}
+    return {"pi": PiSessions(), "script": ScriptSessions()}

@@ -66,7 +66,10 @@ class PiClient:
             argv += ["--model", request.model]
         if request.skills_dir is not None:
             argv += ["--skill", str(request.skills_dir)]
-        return LaunchPlan(argv=tuple(argv), session_id=session_id, session_file=session_file)
+        # An agent that starts agents uses this installation, also where its program is not on PATH.
+        own = resources.program_path(request.environment)
+        env = {"SIDE_AGENTS_PROGRAM": str(own)} if own is not None else {}
+        return LaunchPlan(argv=tuple(argv), env=env, session_id=session_id, session_file=session_file)
 
     def normalise(self, message: str) -> str:
         """Return the message as Pi's editor hands it over: tabs widened, controls dropped, blanks at the ends cut.
@@ -104,7 +107,7 @@ def version(program: Path) -> str | None:
 
 def _session(request: LaunchRequest, pi_version: str | None) -> tuple[list[str], str | None, str | None]:
     """Return the options that name the session, its id and its file, as far as they are known beforehand."""
-    chosen = _at_least(pi_version, _CHOOSES_SESSION_ID)
+    chosen = at_least(pi_version, _CHOOSES_SESSION_ID)
     source = request.resume_session
     if source and "/" in source and not Path(source).is_file():
         # Pi would quietly begin an empty conversation in that file.
@@ -128,6 +131,7 @@ def _session_id(file: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _at_least(pi_version: str | None, wanted: tuple[int, int]) -> bool:
+def at_least(pi_version: str | None, wanted: tuple[int, int]) -> bool:
+    """Tell whether a version is so new; one that is not known is not."""
     match = re.match(r"(\d+)\.(\d+)", pi_version or "")
     return match is not None and (int(match[1]), int(match[2])) >= wanted

@@ -22,13 +22,7 @@ class ScriptSessions:
     def files(self, environment: Mapping[str, str], prefix: str) -> list[Path]:
         """Files below the sessions folder, whose subfolders are named after directories with "-" for each "/"."""
         root = Path(script_session.script_home(environment), "sessions")
-        encoded = prefix.strip("/").replace("/", "-")
-        wanted = re.compile(rf"--{re.escape(encoded)}[0-9]{{4,9}}(-.*)?--")
-        try:
-            folders = [folder for folder in root.iterdir() if wanted.fullmatch(folder.name)]
-            return [file for folder in folders for file in folder.glob("*.jsonl")]
-        except OSError:
-            return []
+        return session_files.files_below(root, prefix.strip("/").replace("/", "-"))
 
     def summarise(self, file: Path) -> SessionSummary | None:
         """See the interface; a conversation begins with a header that names its directory."""
@@ -49,7 +43,7 @@ class ScriptSessions:
             title=session_files.message_text(first),
             is_named=False,
             modified=ends.modified,
-            messages=ends.head.count(_MESSAGE) + (b"\n" + ends.tail).count(_MESSAGE),
+            messages=ends.head.count(_MESSAGE) + ends.tail.count(_MESSAGE) + ends.tail.startswith(_MESSAGE[1:]),
         )
 
     def linked_agent(self, file: Path) -> str | None:

@@ -7,13 +7,14 @@ bytes are searched and next to no line is parsed or even split off; a whole pars
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from side_agents.errors import StateError
-from side_agents.infra import fs
+from side_agents.infra import fs_ends
+from side_agents.infra.fs_ends import Ends
 
 SLICE = 128 * 1024
 LINK = "side-agent-link"
@@ -21,31 +22,29 @@ LINK = "side-agent-link"
 _NEEDLE = LINK.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The whole lines in the first and the last 128 KiB; of a file that fits into both, everything is in ``head``.
+def files_below(root: Path, encoded: str) -> list[Path]:
+    """Conversations in the folders ``--<encoded><number>--`` and ``--<encoded><number>-<more>--`` of ``root``.
 
-    ``modified`` is seconds since the epoch.
+    Clients name the folder of a directory so, with "-" for each "/"; whose it really is, only a header tells.
     """
+    wanted = re.compile(rf"--{re.escape(encoded)}[0-9]{{4,9}}(-.*)?--", re.DOTALL)
+    found: list[Path] = []
+    for folder in _listed(root):
+        if wanted.fullmatch(folder.name):
+            found += [file for file in _listed(folder) if file.name.endswith(".jsonl")]
+    return found
 
-    head: bytes
-    tail: bytes
-    modified: float
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def read_ends(file: Path) -> Ends | None:
-    """Read at most 256 KiB of a file; None when it is gone, is no regular file or may not be read."""
-    try:
-        status = file.stat()
-        if not file.is_file():
-            return None
-        if status.st_size <= 2 * SLICE:
-            return Ends(fs.read_slice(file, 0, 2 * SLICE), b"", status.st_mtime)
-        head, tail = fs.read_slice(file, 0, SLICE), fs.read_tail(file, SLICE)
-    except (OSError, StateError):
-        return None
-    # The line that the cut goes through is in neither.
-    return Ends(head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :], status.st_mtime)
+    """The whole lines in the first and the last 128 KiB; None when it is gone, is no regular file or may not be read."""
+    return fs_ends.read_ends(file, SLICE)
 
 
 def last_link(data: bytes) -> str | None:

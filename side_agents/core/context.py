@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from side_agents import config as settings
 from side_agents.clients.interface import Client
@@ -16,12 +17,18 @@ from side_agents.infra import git_layout
 from side_agents.infra.git_layout import RepositoryLayout
 from side_agents.paths import StatePaths, user_config
 
+if TYPE_CHECKING:
+    from side_agents.infra.events import Wakeup
+
 ROOT_VARIABLE = "PI_SIDE_AGENTS_ROOT"
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Everything a use case needs. ``checkout`` is the caller's own, ``layout`` that of the state root's repository."""
+    """Everything a use case needs. ``checkout`` is the caller's own, ``layout`` that of the state root's repository.
+
+    ``cancellation``, where there is one, ends what only waits.
+    """
 
     paths: StatePaths
     config: Config
@@ -32,6 +39,7 @@ class Context:
     checkout: Path
     find_client: Callable[[str, Config], Client]
     choose_client: Callable[[str | None, Mapping[str, str], Config], Client]
+    cancellation: Wakeup | None = None
 
     @property
     def caller(self) -> Caller:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from side_agents.errors import StateError
@@ -37,6 +38,15 @@ def update(worktree: Path, lease: Lease) -> None:
     held = read(worktree)
     if held is not None and lease.agent_id is not None and held.agent_id == lease.agent_id:
         fs.replace(lease_path(worktree), _text(lease))
+
+
+def name_session(worktree: Path, agent_id: str, session: str) -> bool:
+    """Note the conversation of the agent that holds the lease (seed 001 5.4). True when the lease was written."""
+    held = read(worktree)
+    if held is None or held.agent_id != agent_id or held.session_id == session:
+        return False
+    fs.replace(lease_path(worktree), _text(replace(held, session_id=session)))
+    return True
 
 
 def release(worktree: Path | None, agent_id: str | None = None) -> bool:

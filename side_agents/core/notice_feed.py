@@ -78,6 +78,20 @@ class Feed:
                 self._buffer = notices.merge(self._buffer, [change.transition], _observed(change))
         self._read = last
 
+    def skip(self, counter: object, is_old: Callable[[Change], bool]) -> None:
+        """Note durably that the changes up to ``counter`` that are old count as told: for a reader that comes later."""
+        for change in transitions.read(self.source, self._seq, counter if type(counter) is int else 0):
+            if self.wanted(change) and is_old(change):
+                self._told[change.agent_id] = change.seq
+        self.collect(counter)
+        self.confirm([])
+
+    def acknowledge(self, agent_id: str, number: int, counter: object) -> None:
+        """Note durably that the notice with this number has arrived, for a feed that was just opened; newer ones wait."""
+        self._told[agent_id] = max(number, self._told.get(agent_id, 0))
+        self.collect(counter)
+        self.confirm([])
+
     def due(self, now: datetime, settle: timedelta = notices.SETTLE) -> list[Told]:
         """What is to be told now, by id; ``confirm`` it when that is done."""
         found, self._buffer = notices.drain(self._buffer, now, idle=True, settle=settle)

@@ -75,6 +75,7 @@ def _may_have_news(context: Context, record: AgentRecord, sweeps: Mapping[str, S
 
 def _write(context: Context, changed: Iterable[AgentRecord], sweeps: Mapping[str, Sweep]) -> Look:
     ended: dict[str, Tombstone] = {}
+    linked: list[AgentRecord] = []
     with context.registry.transaction("record what agents did") as state:
         for seen in changed:
             record = state.agents.get(seen.id)
@@ -88,10 +89,22 @@ def _write(context: Context, changed: Iterable[AgentRecord], sweeps: Mapping[str
                 ended[record.id] = stone
             else:
                 state.put(judged)
+                linked += [judged] if judged.child_session_file != record.child_session_file else []
     for stone in ended.values():
         if stone.worktree_path:
             leases.release(Path(stone.worktree_path), stone.id)
+    for record in linked:
+        _name_session(context, record)
     return Look(state, ended, sweeps)
+
+
+def _name_session(context: Context, record: AgentRecord) -> None:
+    slot = Path(record.worktree_path) if record.worktree_path else None
+    if slot is None or not leases.name_session(slot, record.id, record.child_session_file or ""):
+        return
+    if record.id not in context.registry.read().ids:
+        # It ended meanwhile, and the lease may have been given up just before it was written again.
+        leases.release(slot, record.id)
 
 
 def is_same_start(one: AgentRecord, other: AgentRecord) -> bool:
@@ -141,6 +154,7 @@ def entomb(context: Context, record: AgentRecord, ended_by: EndedBy) -> Tombston
         stop_seq=record.stop_seq,
         landed_commit=record.landed_commit,
         landed_target=record.landed_target,
+        forum=record.forum,
         extra={QUEUED: record.extra[QUEUED]} if QUEUED in record.extra else {},
     )
 

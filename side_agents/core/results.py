@@ -33,13 +33,27 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """What a person's conversation hands over with a task.
+
+    ``has_messages`` False: nothing was said in it yet, so that there is nothing to look up. ``summary`` is what a model
+    found to bear on the task, as it wrote it; ``summary_failed``: it was asked and could not say.
+    """
+
+    has_messages: bool = True
+    summary: str = ""
+    summary_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
     """One agent to start.
 
     ``branch_hint`` wins over the slug of the task. ``base`` is a revision in the caller's checkout, by default HEAD.
     ``with_changes`` carries the caller's uncommitted work over. ``session`` names the caller's conversation.
     ``queued`` is the token of an entry of the queue that this start comes from. With ``resume`` no prompt is sent: the
-    agent goes on with a conversation.
+    agent goes on with a conversation. ``handover`` is there when a person started it from a conversation. ``warnings`` are
+    what its caller has to add to those of the start.
     """
 
     task: str
@@ -51,6 +65,8 @@ class StartRequest:
     session: str | None = None
     resume: Resume | None = None
     queued: str | None = None
+    handover: Handover | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,10 @@ def _look(context: Context) -> _Look:
         if stone.child_session_file and known not in found and stone.client in stores:
             _add(found, stores[stone.client].summarise(known))
     tracked = {key for record in state.agents.values() for key in (record.child_session_file, record.child_session_id)}
-    mine = [each for each in found.values() if _is_ours(pool, each) and not {str(each.file), each.session_id} & tracked]
+    # Far fewer directories than conversations, and telling whose one is takes longer than finding its link.
+    is_slot = {cwd: slot_of(pool, cwd) is not None for cwd in {each.cwd for each in found.values()}}
+    held = [each for each in found.values() if is_slot[each.cwd] and _is_an_agents(each)]
+    mine = [each for each in held if not {str(each.file), each.session_id} & tracked]
     newest_first = sorted(mine, key=lambda each: (each.modified, str(each.file)), reverse=True)
     return _Look(state, tuple(newest_first), tuple(history), stores)
 
@@ -122,10 +125,9 @@ def _add(found: dict[Path, SessionSummary], session: SessionSummary | None) -> N
         found[session.file] = session
 
 
-def _is_ours(pool: Path, session: SessionSummary) -> bool:
-    # Ids become folder and branch names; and names of folders of sessions can mean other directories than ours.
-    is_linked = session.agent_id is not None and names.is_valid_id(session.agent_id)
-    return is_linked and session.messages > 0 and slot_of(pool, session.cwd) is not None
+def _is_an_agents(session: SessionSummary) -> bool:
+    # Ids become names of folders and branches.
+    return session.messages > 0 and session.agent_id is not None and names.is_valid_id(session.agent_id)
 
 
 def resume(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
-from side_agents.core.resume import Resumable
-from side_agents.infra import text
+from side_agents import names
+from side_agents.core.resume import Claim, Resumable
+from side_agents.infra import clock, text
 
 SEPARATOR = " · "
 TITLE_LIMIT = 80
+_WHOLE_TITLE = 220
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,30 @@ def row_of(resumable: Resumable) -> Row:
     session = resumable.session
     title = text.printable(text.one_line(session.title, TITLE_LIMIT))
     return Row(session.agent_id or "", resumable.note, title)
+
+
+def modified_at(resumable: Resumable) -> str:
+    """When the conversation was used last, as an ISO time."""
+    return clock.iso(datetime.fromtimestamp(resumable.session.modified, UTC))
+
+
+def view_of(resumable: Resumable) -> dict[str, Any]:
+    """One conversation for programs; ``text`` is its line, texts are clean and on one line."""
+    session = resumable.session
+    return {
+        "agentId": session.agent_id,
+        "client": session.client,
+        "sessionId": session.session_id,
+        "file": str(session.file),
+        "cwd": session.cwd,
+        "branch": names.branch_of(session.agent_id or "") if resumable.claim is Claim.OWN else None,
+        "note": resumable.note,
+        "title": text.printable(text.one_line(session.title, _WHOLE_TITLE)),
+        "isNamed": session.is_named,
+        "modified": modified_at(resumable),
+        "messages": session.messages,
+        "text": row_of(resumable).text,
+    }
 
 
 def sanitise_title(typed: str, row: Row) -> str | None:

@@ -29,12 +29,16 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who is in the status line of one session. ``parent_gone`` is the id of a parent that has left."""
+    """Who is in the status line of one session. ``parent_gone`` is the id of a parent that has left.
+
+    ``others`` were started by other sessions of main.
+    """
 
     parent: AgentRecord | None = None
     parent_gone: str | None = None
     children: tuple[AgentRecord, ...] = ()
     siblings: tuple[AgentRecord, ...] = ()
+    others: tuple[AgentRecord, ...] = ()
 
 
 def listener_of(caller: Caller, session: str | None = None) -> Listener:
@@ -77,13 +81,21 @@ def _is_for(who: Listener, parent: str | None, session: str | None, *, orphaned:
     return who.session is None or session is None or who.session == session
 
 
-def scope(records: Sequence[AgentRecord], own_id: str | None = None) -> Scope:
-    """Who is shown to main (``own_id`` None) or to an agent (N21): main has its children and all orphans.
+def scope(
+    records: Sequence[AgentRecord], who: Listener | None = None, ancestors: Mapping[str, str | None] | None = None
+) -> Scope:
+    """Who is shown to a session (N21). Main has its children and its orphans, and apart from them those of other main sessions.
 
-    An agent has its parent, if that is an agent, its children, and those with the same parent.
+    An agent has its parent, if that is an agent, its children, and those with the same parent. Without ``who`` all of main
+    counts as one session; ``ancestors`` as for ``heard``.
     """
+    who = who or Listener()
+    own_id = who.agent_id
     if own_id is None:
-        return Scope(children=tuple(heard(Listener(), records)))
+        mine = heard(who, records, ancestors)
+        ids = {record.id for record in mine}
+        others = (record for record in heard(Listener(), records) if record.id not in ids)
+        return Scope(children=tuple(mine), others=tuple(others))
     me = next((record for record in records if record.id == own_id), None)
     children = tuple(record for record in records if record.parent_agent_id == own_id)
     if me is None:

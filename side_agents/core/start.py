@@ -7,8 +7,11 @@ which the next look turns into ``crashed`` or, when the window is there, into a 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from side_agents.core import first_prompt
 from side_agents.core.context import Context
+from side_agents.core.forum_join import Joining
 from side_agents.core.results import Started, StartRequest
 from side_agents.core.start_plan import prepare
 from side_agents.core.start_row import StartRow
@@ -29,16 +32,21 @@ def start(context: Context, request: StartRequest) -> Started:
     """
     plan = prepare(context, request)
     row = StartRow(reserve_within_budget(context, plan))
+    joining = Joining(context, plan, row.record)
     try:
         occupy(context, plan, row)
+        joined = joining.identity(row.record)
+        row.record = replace(row.record, forum=joined.identity, warnings=(*row.record.warnings, *joined.warnings))
         prompt = write_runtime(context, plan, row)
         launched = open_window(context, plan, row.record)
     except TmuxUnreachableError as error:
         raise leave_undecided(context, row.record, error) from error
     except BaseException as error:
         failed = roll_back(context, plan, row.record, error)
+        joining.abandon()
         if isinstance(error, Exception):
             raise failed from error
         raise
     record = record_window(context, row.record, launched)
+    joining.launched()
     return Started(first_prompt.deliver(context, plan.client, record, launched.plan, prompt), prompt)

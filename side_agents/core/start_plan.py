@@ -82,7 +82,7 @@ def prepare(context: Context, request: StartRequest) -> StartPlan:
         base=base,
         changes=changes,
         parent_branch=branch if caller.agent_id is not None else None,
-        warnings=warnings,
+        warnings=(*request.warnings, *warnings),
         placement=place,
     )
 

@@ -90,6 +90,8 @@ def _record_failure(context: Context, record: AgentRecord, reason: str) -> str:
         row = state.agents.get(record.id)
         if row is None or not is_same(row, record):
             return "its entry had been cleared"
-        failed = replace(row, status=AgentStatus.FAILED, error=reason, finished_at=clock.iso(), worktree_path=None)
+        failed = replace(
+            row, status=AgentStatus.FAILED, error=reason, finished_at=clock.iso(), worktree_path=None, forum=None
+        )
         state.put(observe.count_stop(state, row, failed))
     return ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from side_agents.clients.interface import LaunchPlan, LaunchRequest
 from side_agents.core import kickoff, launcher, leases, placement
 from side_agents.core.context import Context
+from side_agents.core.forum_join import STATE_VARIABLE
 from side_agents.core.kickoff import NestedParent
 from side_agents.core.start_plan import StartPlan
 from side_agents.core.start_row import StartRow, is_same, write_row
@@ -37,9 +38,7 @@ def write_runtime(context: Context, plan: StartPlan, row: StartRow) -> str:
     if plan.placement is not None and plan.placement.resume.agent_id == record.id:
         # It is no stranger's: the agent goes on under its own name.
         archived = None
-    nested = _nested_parent(context, plan)
-    session = record.parent_session_id if context.config.parent_session_in_prompt else None
-    prompt = kickoff.kickoff_prompt(plan.request.task, session, nested) if plan.placement is None else ""
+    prompt, unsaid = _first_prompt(context, plan, record) if plan.placement is None else ("", ())
     log_entry = kickoff.as_log_entry(prompt, record.id, record.started_at) if prompt else ""
     for path, content in ((runtime.kickoff, prompt), (runtime.backlog, log_entry)):
         fs.replace(path, content.encode("utf-8", "surrogateescape"), durable=False)
@@ -55,10 +54,24 @@ def write_runtime(context: Context, plan: StartPlan, row: StartRow) -> str:
         tmux_socket=str(plan.pane.socket),
         tmux_server=plan.pane.server,
         kickoff_pending=True if prompt else None,
-        warnings=(*record.warnings, *((archived,) if archived else ())),
+        warnings=(*record.warnings, *unsaid, *((archived,) if archived else ())),
     )
     row.record = write_row(context, ready, "record the runtime folder")
     return prompt
+
+
+def _first_prompt(context: Context, plan: StartPlan, record: AgentRecord) -> tuple[str, tuple[str, ...]]:
+    config, handover = context.config, plan.request.handover
+    passed_on = kickoff.passed_on(handover, config.handoff) if handover is not None else kickoff.TOOL_START
+    prompt = kickoff.kickoff_prompt(
+        plan.request.task,
+        record.parent_session_id,
+        _nested_parent(context, plan),
+        summary=passed_on.summary,
+        names_session=passed_on.names_session and config.parent_session_in_prompt,
+        boundary=config.context_boundary,
+    )
+    return prompt, passed_on.warnings
 
 
 def _nested_parent(context: Context, plan: StartPlan) -> NestedParent | None:
@@ -105,7 +118,8 @@ def _launch_spec(
     context: Context, plan: StartPlan, record: AgentRecord, launch: LaunchPlan, token: str
 ) -> launcher.LaunchSpec:
     # The pane inherits the tmux server's environment, not the caller's; the search path is what decides most.
-    environment = {"PATH": context.environment.get("PATH", ""), **launch.env}
+    forum = {STATE_VARIABLE: record.forum.state} if record.forum is not None else {}
+    environment = {"PATH": context.environment.get("PATH", ""), **launch.env, **forum}
     return launcher.LaunchSpec(
         agent_id=record.id,
         root=context.paths.root,
@@ -147,9 +161,14 @@ def _write_window(context: Context, record: AgentRecord, launched: Launch) -> Ag
     slot, window = Path(row.worktree_path or ""), launched.window
     held = leases.read(slot)
     if held is not None:
-        here = replace(held, tmux_window_id=window.window_id, tmux_window_index=window.window_index)
+        session = row.child_session_file or held.session_id
+        here = replace(held, session_id=session, tmux_window_id=window.window_id, tmux_window_index=window.window_index)
         leases.update(slot, replace(here, pid=window.pane_pid))
-    if record.id not in context.registry.read().ids:
+    now = context.registry.read()
+    current = now.agents.get(record.id)
+    if current is not None and current.child_session_file:
+        leases.name_session(slot, record.id, current.child_session_file)
+    if record.id not in now.ids:
         # It ended meanwhile, and the lease may have been given up just before we wrote it again.
         leases.release(slot, record.id)
     return row

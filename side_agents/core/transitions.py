@@ -95,6 +95,14 @@ def between(
     return changes
 
 
+def main_sessions(
+    agents: Mapping[str, AgentRecord], find_tombstone: Callable[[str], Tombstone | None], unreadable: Iterable[str] = ()
+) -> dict[str, str | None]:
+    """Of each orphan among the agents the session of main that it descends from, None where nothing is known of that."""
+    family = _Family(agents, {}, find_tombstone, frozenset(unreadable))
+    return {agent.id: family.main_session(agent) for agent in agents.values() if family.is_orphan(agent)}
+
+
 class _Family:
     """Who is whose parent, among the living and the gone."""
 
@@ -181,10 +189,15 @@ def append(path: Path, changes: Sequence[Change], last: int) -> int:
 def read(path: Path, after: int, last: int) -> list[Change]:
     """The changes with numbers above ``after`` up to ``last``, the registry's counter, in order."""
     found: dict[int, Change] = {}
-    for line in fs.read_tail(path, 2 * LIMIT_BYTES).split(b"\n"):
+    # From the end, as far as needed: who follows the agents asks after every change for the few newest ones.
+    for line in reversed(fs.read_tail(path, 2 * LIMIT_BYTES).split(b"\n")):
         change = _from_line(line)
-        if change is not None and after < change.seq <= last:
-            found[change.seq] = change
+        if change is None:
+            continue
+        if change.seq <= after:
+            break
+        if change.seq <= last:
+            found.setdefault(change.seq, change)
     return [found[seq] for seq in sorted(found)]
 
 

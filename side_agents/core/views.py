@@ -70,6 +70,8 @@ class AgentView:
     final_status: str | None = None
     landed_commit: str | None = None
     landed_target: str | None = None
+    forum_name: str | None = None
+    forum_agent_id: str | None = None
 
     __pydantic_config__ = BORDER
 
@@ -89,6 +91,7 @@ class StartAnswer:
     branch: str | None = None
     warnings: tuple[str, ...] | None = None
     client: str | None = None
+    forum_name: str | None = None
     error: str | None = None
     code: str | None = None
     hint: str | None = None
@@ -178,6 +181,7 @@ def started_view(started: Started) -> dict[str, Any]:
             branch=record.branch,
             warnings=record.warnings,
             client=record.client,
+            forum_name=record.forum.name if record.forum else None,
         )
     )
 
@@ -305,6 +309,8 @@ def _of_record(record: AgentRecord) -> AgentView:
         base_commit=record.base_commit,
         landed_commit=record.landed_commit,
         landed_target=record.landed_target,
+        forum_name=record.forum.name if record.forum else None,
+        forum_agent_id=record.forum.agent_id if record.forum else None,
     )
 
 
@@ -329,4 +335,6 @@ def _of_tombstone(stone: Tombstone) -> AgentView:
         final_status=None if stone.status is AgentStatus.DONE else stone.status,
         landed_commit=stone.landed_commit,
         landed_target=stone.landed_target,
+        forum_name=stone.forum.name if stone.forum else None,
+        forum_agent_id=stone.forum.agent_id if stone.forum else None,
     )

@@ -6,7 +6,7 @@ the oldest comes first, so that no agent starves and no stop is told twice (refe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,13 @@ from side_agents.core import observe, windows
 from side_agents.core.context import Context
 from side_agents.core.observe import Look
 from side_agents.core.results import Checked, Waited
-from side_agents.errors import RefusedError, UsageError, WaitTimeoutError
+from side_agents.errors import CancelledError, RefusedError, UsageError, WaitTimeoutError
 from side_agents.infra import clock, fs, processes
-from side_agents.infra.events import Watcher
+from side_agents.infra.events import Wakeup, Watcher
 from side_agents.models import AgentRecord, AgentStatus, ProcessRef, Tombstone, TurnOutcome, WaitingFor
 
 DEFAULT_STATES = frozenset((AgentStatus.WAITING_USER, AgentStatus.FAILED, AgentStatus.CRASHED, AgentStatus.DONE))
 
-# An abort asked for by a caller that cannot wake us is noticed within this time.
-_ABORT_SECONDS = 0.25
 # A kernel that loses an event must not make us sleep for ever; one look costs a few milliseconds.
 _LONGEST_SLEEP = 60.0
 # A client that is being killed first reports its turn as aborted; so long it may take to be gone, and its launcher to
@@ -48,15 +46,16 @@ def wait_any(
     after: int | None = None,
     states: frozenset[AgentStatus] = DEFAULT_STATES,
     timeout: float | None = None,
-    abort: Callable[[], bool] | None = None,
+    cancellation: Wakeup | None = None,
 ) -> Waited:
     """The first of the agents that is in a wanted state, with a stop newer than ``after`` where that is given.
 
     Raises UsageError for no ids, UnknownAgentError at once for an id never seen, WaitTimeoutError after ``timeout``
-    seconds or when ``abort`` says so, RefusedError when all of them have ended and nothing newer can come.
+    seconds, CancelledError once ``cancellation`` is fired, RefusedError when all of them have ended and nothing newer can
+    come.
     """
     wanted = _wanted(ids)
-    with _Sleeper(context, wanted, timeout, abort) as sleeper:
+    with _Sleeper(context, wanted, timeout, cancellation) as sleeper:
         while True:
             look = sleeper.look()
             found = _stops(context, look, wanted)
@@ -76,11 +75,11 @@ def wait_all(
     *,
     states: frozenset[AgentStatus] = DEFAULT_STATES,
     timeout: float | None = None,
-    abort: Callable[[], bool] | None = None,
+    cancellation: Wakeup | None = None,
 ) -> list[Waited]:
     """All of the agents, in the order given, once every one of them is in a wanted state at the same time."""
     wanted = _wanted(ids)
-    with _Sleeper(context, wanted, timeout, abort) as sleeper:
+    with _Sleeper(context, wanted, timeout, cancellation) as sleeper:
         while True:
             look = sleeper.look()
             found = _stops(context, look, wanted)
@@ -161,17 +160,17 @@ class _Sleeper:
     """Looks, and sleeps between two looks on everything that could change the answer."""
 
     def __init__(
-        self, context: Context, wanted: tuple[str, ...], timeout: float | None, abort: Callable[[], bool] | None
+        self, context: Context, wanted: tuple[str, ...], timeout: float | None, cancellation: Wakeup | None
     ) -> None:
         self._context = context
         self._wanted = wanted
         self._deadline = None if timeout is None else clock.monotonic() + timeout
-        self._abort = abort
+        self._cancellation = cancellation
         self._probe = True
         self._doubts: dict[int, float] = {}
         self._processes: set[ProcessRef] = set()
         paths = [context.paths.registry, *(p for name in wanted for p in self._files(name))]
-        self._watcher = Watcher(paths)
+        self._watcher = Watcher(paths, wakeup=cancellation)
 
     def __enter__(self) -> _Sleeper:
         self._watcher.__enter__()
@@ -191,7 +190,7 @@ class _Sleeper:
         return look
 
     def sleep(self, stops: Iterable[_Stop]) -> None:
-        """Return when something happened; raises WaitTimeoutError when the time is up or the caller gave up."""
+        """Return when something happened; raises WaitTimeoutError when the time is up, CancelledError when told to."""
         # Loading the lock library takes longer than all else on the way out, so it is done before there is news.
         fs.load_locks()
         records = [stop.record for stop in stops if stop.record is not None]
@@ -214,6 +213,7 @@ class _Sleeper:
         record = stop.record
         if record is None or record.status is not AgentStatus.WAITING_USER or not _is_just_aborted(record):
             return True
+        self._give_up_if_cancelled()
         is_new = stop.sequence not in self._doubts
         since = self._doubts.setdefault(stop.sequence, clock.monotonic())
         is_gone = record.client_pid is not None and processes.identify(record.client_pid) is None
@@ -225,21 +225,19 @@ class _Sleeper:
         return False
 
     def _slice(self, left: float) -> float:
-        if self._abort is not None:
-            left = min(left, _ABORT_SECONDS)
-        if self._deadline is not None:
-            left = min(left, max(0.0, self._deadline - clock.monotonic()))
-        return left
+        return left if self._deadline is None else min(left, max(0.0, self._deadline - clock.monotonic()))
 
     def _give_up_if_due(self) -> None:
-        names_text = ", ".join(self._wanted)
-        if self._abort is not None and self._abort():
-            raise WaitTimeoutError(f"Waiting for {names_text} was aborted. The agents go on.")
+        self._give_up_if_cancelled()
         if self._deadline is not None and clock.monotonic() >= self._deadline:
             raise WaitTimeoutError(
-                f"None of {names_text} stopped in the given time. They go on.",
+                f"None of {', '.join(self._wanted)} stopped in the given time. They go on.",
                 hint="`side-agents check ID` shows what one is doing.",
             )
+
+    def _give_up_if_cancelled(self) -> None:
+        if self._cancellation is not None and self._cancellation.fired:
+            raise CancelledError(f"Waiting for {', '.join(self._wanted)} was cancelled. The agents go on.")
 
     def _watch_processes(self, records: Iterable[AgentRecord]) -> None:
         for record in records:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,22 +28,77 @@ _SELF = _DELETE_SELF | _MOVE_SELF
 _NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _SELF
 
 
+class Wakeup:
+    """Ends the waits of a ``Watcher`` that was given it, from another thread and at once, until it is ``reset``."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = os.pipe()
+        for end in (self._receiver, self._sender):
+            os.set_blocking(end, False)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._fired = False
+
+    @property
+    def fired(self) -> bool:
+        """Whether it was fired since the last reset."""
+        return self._fired
+
+    def fileno(self) -> int:
+        """What is readable while it is fired."""
+        return self._receiver
+
+    def fire(self) -> None:
+        """Wake whoever waits, and whoever comes to wait; any number of times, also after ``close``."""
+        with self._lock:
+            self._fired = True
+            if not self._is_closed:
+                # A full pipe is as readable as one with a single byte.
+                with suppress(BlockingIOError):
+                    os.write(self._sender, b"!")
+
+    def reset(self) -> None:
+        """Let waits sleep again. What is to be seen after waking has to be looked at after this."""
+        with self._lock:
+            self._fired = False
+            with suppress(BlockingIOError):
+                while os.read(self._receiver, 4096):
+                    pass
+
+    def close(self) -> None:
+        """Give the descriptors back; the waits that knew it must be over."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self._receiver)
+                os.close(self._sender)
+
+
 class Watcher:
     """Waits for changes of ``paths`` (files, or folders with what lies directly in them) and the end of ``processes``.
 
     A context manager. Everything that happens after it was entered counts, also between two waits, so the safe order
     is: enter, look, wait, look again. What does not exist yet may be watched: its coming is an event, and so is that of
     each missing parent. Whoever watches a file is not woken by its neighbours. The end of a process is reported once,
-    also when it ended before. ``kernel=False`` forces looking instead of waiting.
+    also when it ended before. A ``wakeup`` that is fired ends every wait at once. ``kernel=False`` forces looking instead
+    of waiting.
     """
 
     def __init__(
-        self, paths: Iterable[Path] = (), processes: Iterable[ProcessRef] = (), *, kernel: bool = True
+        self,
+        paths: Iterable[Path] = (),
+        processes: Iterable[ProcessRef] = (),
+        *,
+        wakeup: Wakeup | None = None,
+        kernel: bool = True,
     ) -> None:
         self._paths = dict.fromkeys(Path(os.path.abspath(path)) for path in paths)  # noqa: PTH100 - keep symlinks
         self._refs = list(processes)
         self._kernel = kernel
+        self._wakeup = wakeup
         self._poller = select.poll()
+        if wakeup is not None:
+            self._poller.register(wakeup.fileno(), select.POLLIN)
         self._files: _KernelFiles | _PolledFiles = _PolledFiles()
         self._handles: dict[int, ProcessRef] = {}
         self._polled: list[ProcessRef] = []
@@ -101,7 +157,7 @@ class Watcher:
         running = [ref for ref in self._polled if processes.is_alive(ref)]
         self._ended += len(self._polled) - len(running)
         self._polled = running
-        happened = self._ended > 0
+        happened = self._ended > 0 or (self._wakeup is not None and self._wakeup.fired)
         self._ended = 0
         try:
             return self._files.changed(self._paths) or happened

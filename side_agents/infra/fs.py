@@ -162,6 +162,20 @@ def move(src: Path, dst: Path) -> None:
         raise StateError(f"{src} could not be moved to {dst} ({error.strerror}); both are as they were.") from error
 
 
+def move_durably(src: Path, dst: Path) -> None:
+    """Sync a finished file, give it a name in the same folder, and sync that. Raises StateError like ``move``."""
+    try:
+        handle = os.open(src, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise StateError(f"{src} could not be written ({error.strerror}).", hint=_write_hint(error)) from error
+    move(src, dst)
+    _sync_directory(dst.parent)
+
+
 def remove_file(path: Path) -> bool:
     """Remove a file or link; False when there was none. Raises StateError."""
     try:

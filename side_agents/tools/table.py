@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from side_agents.core import views
 from side_agents.errors import SideAgentsError, UsageError
+from side_agents.tools import forum_inputs, forum_tools
 from side_agents.tools.inputs import CheckInput, SendInput, StartInput, WaitInput
+from side_agents.tools.one_wait import only_wait
 
 if TYPE_CHECKING:
     from side_agents.core.context import Context
@@ -102,7 +104,16 @@ def _wait(context: Context, given: WaitInput) -> Answer:
     if given.timeout_seconds is not None and given.timeout_seconds < 0:
         raise UsageError("timeoutSeconds must not be negative.")
     states = frozenset(given.states) if given.states else DEFAULT_STATES
-    return views.waited_view(wait_any(context, ids, after=given.after, states=states, timeout=given.timeout_seconds))
+    with only_wait(context, "agents"):
+        found = wait_any(
+            context,
+            ids,
+            after=given.after,
+            states=states,
+            timeout=given.timeout_seconds,
+            cancellation=context.cancellation,
+        )
+    return views.waited_view(found)
 
 
 def _send(context: Context, given: SendInput) -> Answer:
@@ -128,5 +139,37 @@ TOOLS: dict[str, Tool] = {
         Tool("agent-check", CHECK_TEXT, CheckInput, views.CheckAnswer, _check),
         Tool("agent-wait-any", WAIT_TEXT, WaitInput, views.WaitAnswer, _wait),
         Tool("agent-send", SEND_TEXT, SendInput, views.SendAnswer, _send, views.send_failure_view),
+        Tool(
+            "forum_search",
+            forum_tools.SEARCH_TEXT,
+            forum_inputs.SearchInput,
+            forum_inputs.SearchAnswer,
+            forum_tools.search,
+            forum_tools.failure,
+        ),
+        Tool(
+            "forum_read",
+            forum_tools.READ_TEXT,
+            forum_inputs.ReadInput,
+            forum_inputs.ReadAnswer,
+            forum_tools.read,
+            forum_tools.failure,
+        ),
+        Tool(
+            "forum_post",
+            forum_tools.POST_TEXT,
+            forum_inputs.PostInput,
+            forum_inputs.PostAnswer,
+            forum_tools.post,
+            forum_tools.post_failure,
+        ),
+        Tool(
+            "forum_watch",
+            forum_tools.WATCH_TEXT,
+            forum_inputs.WatchInput,
+            forum_inputs.WatchAnswer,
+            forum_tools.watch,
+            forum_tools.failure,
+        ),
     )
 }

@@ -44,7 +44,8 @@ def test_the_files_are_what_the_table_generates() -> None:
     pydantic = pytest.importorskip("pydantic")
     generated = schema_files.generate()
 
-    assert {path.name for path in FOLDER.glob("*.json")} == set(generated)
+    # The forum's HTTP contract lies here too and has a test of its own.
+    assert {path.name for path in FOLDER.glob("*.json")} - {"forum-openapi.json"} == set(generated)
     for name, content in generated.items():
         # Compared as values: the order of keys is no part of the contract.
         assert json.loads((FOLDER / name).read_text(encoding="utf-8")) == json.loads(content), (name, pydantic.VERSION)

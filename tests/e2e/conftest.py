@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.pi_parent_support import ParentPi, open_parent
 from tests.e2e.pi_support import PiAgent, PiRig
 from tests.fakes.model_server import ModelServer
+from tests.support.repositories import make_repository
 
 CLIENTS = Path(__file__).parent / "clients"
 # One worker has all tests of a version (with --dist loadgroup), so that its agents are started once.
@@ -62,3 +64,11 @@ def pi(shared_pi: PiAgent) -> PiAgent:
     """The shared agent, idle and with an empty box; its ``new_events`` begin here."""
     shared_pi.settle()
     return shared_pi
+
+
+@pytest.fixture
+def parent(pi_rig: PiRig, tmp_path: Path) -> Iterator[ParentPi]:
+    """A person's Pi in a fresh repository; its agents end with it."""
+    parent = open_parent(pi_rig, make_repository(tmp_path / "shop"), tmp_path / "home")
+    yield parent
+    parent.end()

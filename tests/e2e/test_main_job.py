@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.e2e.pi_desk import Desk, sit_down
 from tests.e2e.pi_support import PiRig
 from tests.support.repositories import Repository
 from tests.support.tmux_server import PrivateServer
@@ -18,33 +16,11 @@ from tests.support.tmux_server import PrivateServer
 PROJECT = Path(__file__).parents[2]
 
 
-@dataclass
-class Desk:
-    """A person's tmux pane in a clone, from which commands are run."""
-
-    repo: Repository
-    environment: dict[str, str]
-
-    def run(self, *args: str, text: str | None = None, status: int = 0) -> dict[str, Any]:
-        """One command with ``--json``; its answer."""
-        command = [sys.executable, "-P", "-m", "side_agents", *args, "--json"]
-        data = None if text is None else text.encode()
-        done = subprocess.run(
-            command, cwd=self.repo.path, env=self.environment, input=data, capture_output=True, timeout=90, check=False
-        )
-        assert done.returncode == status, (args, done.stdout.decode(), done.stderr.decode())
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-
-
 @pytest.fixture
 def desk(pi_rig: PiRig, tmux_server: PrivateServer, tmp_path: Path) -> Desk:
     clone = tmp_path / "project clone"
     subprocess.run(["git", "clone", "--quiet", "--no-local", "--", str(PROJECT), str(clone)], check=True, timeout=120)
-    environment = {**pi_rig.environment, "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    pane = tmux_server.start(cwd=clone, env=environment)
-    inside = {"TMUX": f"{pane.socket},{pane.server.pid},0", "TMUX_PANE": pane.pane_id}
-    return Desk(Repository(clone), environment | inside)
+    return sit_down(Repository(clone), tmux_server, pi_rig, tmp_path)
 
 
 def task(name: str) -> str:

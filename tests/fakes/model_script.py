@@ -3,6 +3,7 @@
     SAY: text            the final answer (several are joined by newlines)
     RUN: shell           a call of the client's own shell tool
     TOOL: name {json}    a call of the tool whose name is, or ends with, ``name``
+    ALSO: name {json}    one more call in the same message as the TOOL before it (chat completions only)
     SLEEP: seconds       wait before the next step
     WAIT: file           wait until the file exists
     STREAM: n seconds    answer with ``n`` pieces spread over ``seconds`` before the SAY text
@@ -17,10 +18,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 SHELL_TOOLS = ("bash", "exec_command", "shell", "shell_command", "run_shell_command", "local_shell")
-_DIRECTIVE = re.compile(r"^\s*(SAY|RUN|TOOL|SLEEP|WAIT|STREAM|FAIL):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^\s*(SAY|RUN|TOOL|ALSO|SLEEP|WAIT|STREAM|FAIL):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
 _BLOCKS = re.compile(
     r"<(system-reminder|environment_context|user_instructions|INSTRUCTIONS|permissions[ \w-]*|collaboration_mode|"
     r"skills_instructions|apps_instructions|plugins_instructions)>.*?</\1>",
@@ -63,6 +65,7 @@ class Step:
     failures: tuple[tuple[str, int, int | None], ...] = ()
     pieces: int = 0
     seconds: float = 0.0
+    more_calls: tuple[tuple[Tool, str], ...] = ()
 
 
 def real_text(text: str) -> str:
@@ -91,9 +94,11 @@ def _step_behind(directives: Sequence[tuple[str, str]], conversation: Conversati
     pieces, seconds, calls = 0, 0.0, 0
     for position, (word, value) in enumerate(directives):
         if word in {"RUN", "TOOL"}:
-            calls += 1
+            beside = list(takewhile(lambda each: each[0] == "ALSO", directives[position + 1 :]))
+            calls += 1 + len(beside)
             if calls > conversation.results:
-                return _call(word, value, conversation.tools, tuple(pauses), tuple(failures))
+                step = _call(word, value, conversation.tools, tuple(pauses), tuple(failures))
+                return replace(step, more_calls=_calls(beside, conversation.tools))
             pauses, failures = [], []
         elif word in {"SLEEP", "WAIT"}:
             pauses.append((word, value))
@@ -119,12 +124,21 @@ def _call(
         arguments = json.dumps(_shell_arguments(tool, value)) if tool else "{}"
         name = "shell"
     else:
-        name, _, arguments = value.partition(" ")
-        arguments = arguments.strip() or "{}"
-        tool = next((t for t in sorted(tools, key=lambda t: t.name != name) if t.name.endswith(name)), None)
+        name, tool, arguments = _named_tool(value, tools)
     if tool is None:
         return Step("no-tool", f"NO SUCH TOOL: {name}", None, "{}", pauses, failures)
     return Step(word.lower(), value, tool, arguments, pauses, failures)
+
+
+def _named_tool(value: str, tools: Sequence[Tool]) -> tuple[str, Tool | None, str]:
+    name, _, arguments = value.partition(" ")
+    tool = next((t for t in sorted(tools, key=lambda t: t.name != name) if t.name.endswith(name)), None)
+    return name, tool, arguments.strip() or "{}"
+
+
+def _calls(beside: Sequence[tuple[str, str]], tools: Sequence[Tool]) -> tuple[tuple[Tool, str], ...]:
+    found = [_named_tool(value, tools) for _, value in beside]
+    return tuple((tool, arguments) for _, tool, arguments in found if tool is not None)
 
 
 def _shell_tool(tools: Sequence[Tool]) -> Tool | None:

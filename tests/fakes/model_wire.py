@@ -79,15 +79,18 @@ def _read_chat(body: Json) -> Conversation:
     return _conversation(turns, (_tool(function, "parameters") for function in functions))
 
 
-def _chat_call(step: Step, call_id: str) -> Json:
-    assert step.call is not None
-    return {"id": call_id, "type": "function", "function": {"name": step.call.name, "arguments": step.arguments}}
+def _chat_calls(step: Step) -> list[Json]:
+    calls = [(step.call, step.arguments), *step.more_calls] if step.call else []
+    return [
+        {"id": _call_id(), "type": "function", "function": {"name": tool.name, "arguments": arguments}}
+        for tool, arguments in calls
+    ]
 
 
 def _chat_whole(step: Step, model: str) -> Json:
     message: Json = {"role": "assistant", "content": None if step.call else step.text}
     if step.call:
-        message["tool_calls"] = [_chat_call(step, _call_id())]
+        message["tool_calls"] = _chat_calls(step)
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if step.call else "stop"}
     return {
         "id": "chatcmpl-1",
@@ -106,8 +109,8 @@ def _chat_events(step: Step, model: str, pieces: Iterable[str]) -> Iterator[Even
         return None, {**head, "choices": [choice]}
 
     yield chunk({"role": "assistant", "content": ""})
-    if step.call:
-        yield chunk({"tool_calls": [{"index": 0, **_chat_call(step, _call_id())}]})
+    for index, call in enumerate(_chat_calls(step)):
+        yield chunk({"tool_calls": [{"index": index, **call}]})
     for piece in pieces:
         yield chunk({"content": piece})
     yield chunk({}, "tool_calls" if step.call else "stop")

@@ -25,6 +25,7 @@ from side_agents.core import wait as waiting
 from side_agents.core.context import open_context
 from side_agents.core.results import Waited
 from side_agents.infra import proc
+from side_agents.infra.events import Wakeup
 from side_agents.infra.tmux_call import client as tmux_client
 from side_agents.models import AgentRecord, AgentStatus
 from tests.support.waiting import eventually
@@ -77,20 +78,29 @@ def wait_any(stage: Orchestra, *ids: str, timeout: float = SLOW, **more: Any) ->
     return waiting.wait_any(stage.context, ids, timeout=timeout, **more)
 
 
+class _AskedWakeup(Wakeup):
+    """Says when a waiter asks for the first time whether it was cancelled: after its first look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked = threading.Event()
+
+    @property
+    def fired(self) -> bool:
+        self.was_asked.set()
+        return super().fired
+
+
 @contextmanager
 def waiter(stage: Orchestra, *ids: str, timeout: float = SLOW, **more: Any) -> Iterator[Future[Waited]]:
     """A waiter in another thread that has looked once, found nothing and is about to sleep."""
-    looked = threading.Event()
-
-    def is_aborted() -> bool:
-        looked.set()
-        return False
-
+    cancellation = _AskedWakeup()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(wait_any, stage, *ids, timeout=timeout, abort=is_aborted, **more)
-        future.add_done_callback(lambda _: looked.set())
-        assert looked.wait(SLOW)
+        future = pool.submit(wait_any, stage, *ids, timeout=timeout, cancellation=cancellation, **more)
+        future.add_done_callback(lambda _: cancellation.was_asked.set())
+        assert cancellation.was_asked.wait(SLOW)
         yield future
+    cancellation.close()
 
 
 def status_of(waited: Waited) -> AgentStatus:

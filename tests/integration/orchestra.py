@@ -67,11 +67,11 @@ class Orchestra:
     def meta(self) -> Path:
         return self.context.paths.meta
 
-    def configure(self, text: str = "") -> None:
+    def configure(self, text: str = "", *, forum: bool = False) -> None:
         """Settings of the user; windows close by themselves and the fake client is there anyway."""
         path = Path(self.environment["XDG_CONFIG_HOME"], "side-agents", "config.toml")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_SETTINGS + text + _FAKE, encoding="utf-8")
+        path.write_text(f"{_SETTINGS}forum = {str(forum).lower()}\n{text}{_FAKE}", encoding="utf-8")
 
     def start(self, task: str = "say: hello", *, client: str = "script", **more: Any) -> AgentRecord:
         return self.launch(task, client=client, **more).record

@@ -19,6 +19,7 @@ from side_agents.core.context import open_context
 from side_agents.core.results import Checked, StartRequest
 from side_agents.core.start import start
 from side_agents.errors import SideAgentsError
+from side_agents.forum import failpoints
 from side_agents.models import AgentStatus
 from tests.support.waiting import eventually
 
@@ -166,6 +167,7 @@ def main(command: str, *arguments: str) -> None:
     a time. ``storm COUNT SEED KILLED SPREAD TASK...``: COUNT starts at once, KILLED of them killed within SPREAD seconds of
     their begin or their reservation.
     """
+    failpoints.arm(os.environ.get(failpoints.VARIABLE))
     answer: object
     if command == "start":
         task, client, *die_at = arguments

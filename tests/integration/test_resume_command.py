@@ -76,7 +76,7 @@ def test_the_list_is_newest_first_and_complete_as_json(stage: Orchestra) -> None
     )  # fmt: skip
     assert login["title"].startswith("write: login.txt")
     assert set(docs) == {
-        "agentId", "branch", "client", "cwd", "file", "messages", "modified", "note", "sessionId", "title",
+        "agentId", "branch", "client", "cwd", "file", "isNamed", "text", "messages", "modified", "note", "sessionId", "title",
     }  # fmt: skip
 
 

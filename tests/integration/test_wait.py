@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,9 @@ from orchestra_child import SLOW
 
 from side_agents.core import views
 from side_agents.core import wait as waiting
-from side_agents.errors import RefusedError, StateError, UnknownAgentError, UsageError, WaitTimeoutError
+from side_agents.errors import CancelledError, RefusedError, StateError, UnknownAgentError, UsageError, WaitTimeoutError
 from side_agents.infra import clock, processes
+from side_agents.infra.events import Wakeup
 from side_agents.models import AgentRecord, AgentStatus, EndedBy
 from tests.support.repositories import Repository
 from tests.support.tmux_server import PrivateServer
@@ -107,10 +109,17 @@ def test_a_timeout_is_kept(stage: Orchestra) -> None:
         assert timeout <= time.monotonic() - begin < timeout + 2.0
 
 
-def test_an_abort_ends_the_wait(stage: Orchestra) -> None:
+def test_a_wait_that_is_cancelled_ends_at_once(stage: Orchestra) -> None:
     running = stage.start("sleep: 60")
-    with pytest.raises(WaitTimeoutError, match="aborted"):
-        wait_any(stage, running.id, abort=lambda: True)
+    cancellation = Wakeup()
+    threading.Timer(0.1, cancellation.fire).start()
+    begin = clock.monotonic()
+    with pytest.raises(CancelledError, match="The agents go on"):
+        wait_any(stage, running.id, cancellation=cancellation)
+    assert clock.monotonic() - begin < 5
+    with pytest.raises(CancelledError):
+        wait_any(stage, running.id, cancellation=cancellation)
+    cancellation.close()
 
 
 def test_the_same_stop_is_never_told_twice_over_thirty_fast_turns(stage: Orchestra) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,30 +29,55 @@ ALLOWED: dict[str, frozenset[str]] = {
     "schemas": PURE,
     "config": PURE | {"schemas", "client_spec"},
     "infra": PURE | {"paths"},
-    "core": LOWER | {"clients"},
+    "forum": PURE | {"paths", "config", "schemas", "infra"},
+    "core": LOWER | {"clients", "forum"},
     "clients": LOWER,
-    "tools": LOWER | {"core", "clients"},
-    "cli": LOWER | {"core", "clients", "tools"},
+    "tools": LOWER | {"core", "clients", "forum"},
+    "companion": LOWER | {"core", "clients", "tools"},
+    "cli": LOWER | {"core", "clients", "tools", "companion", "forum"},
     "__main__": frozenset(("cli",)),
 }
 # Siblings in infra know each other only through these, and within one family (git_*, tmux_*).
 INFRA_COMMON = frozenset(("proc", "fs", "clock", "processes"))
 # The core knows clients through their interface and the table that finds them.
 CLIENT_FACES = frozenset(("clients", "clients.interface"))
-# Where a library may be used at all; of these only click may be imported at the top of a module.
+# Within the forum, from below: the store knows no rule, the service no transport, the client no shortcut past the API.
+FORUM_LAYERS: dict[str, frozenset[str]] = {
+    "store": frozenset(),
+    "service": frozenset(("store",)),
+    "server": frozenset(("service", "store")),
+    "client": frozenset(),
+}
+# The one door through which a client reaches a forum in its own process.
+IN_PROCESS = "forum.client.in_process"
+# Where a library may be used at all; of these only the light ones may be imported at the top of a module.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "anyascii": ("infra.text",),
+    "apsw": ("forum.store",),
     "click": ("cli",),
     "filelock": ("infra.fs",),
     "git": ("infra.git",),
+    "httpx": ("forum.client",),
     "inotify_simple": ("infra.events",),
     "libtmux": ("infra.tmux",),
     "platformdirs": ("cli",),
     "psutil": ("infra.processes", "infra.tmux_call"),
     "pydantic": ("schemas",),
+    "starlette": ("forum.server",),
     "subprocess": ("infra.proc",),
+    "uvicorn": ("forum.server",),
 }
-LIGHT = frozenset(("click", "subprocess"))
+# Modules that extend a class of a heavy library; whoever needs one loads it late.
+EXTENSIONS = {("forum.server.http_server", "uvicorn")}
+# apsw loads in 3 ms, and only what opens a forum loads the store.
+LIGHT = frozenset(("apsw", "click", "subprocess"))
+# Loaded by a program that serves, inside the function that does; there a library's classes are extended.
+SERVING = "forum.server.http_server"
+SQL = re.compile(
+    r"\b(SELECT\s.+\sFROM\s|INSERT\s+(OR\s+\w+\s+)?INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|CREATE\s+(VIRTUAL\s+)?TABLE"
+    r"|PRAGMA\s+\w+|BEGIN\s+IMMEDIATE)",
+    re.DOTALL,
+)
 # The command line is the border; git's door takes foreign variables out of our environment before it passes it on.
 ENVIRONMENT_READERS = ("cli", "infra.git_call")
 # A program of its own that owns a terminal, not part of the product's process.
@@ -179,6 +205,52 @@ def test_the_core_knows_clients_only_through_their_interface() -> None:
     assert faults == []
 
 
+def test_the_core_knows_the_forum_only_as_a_client_and_by_its_bounds() -> None:
+    faults = [
+        f"{module.name}:{found.line} imports {target}"
+        for module, found, target in own_imports()
+        if module.layer == "core"
+        and target.startswith("forum")
+        and not is_within(target, ("forum.client", "forum.limits"))
+    ]
+    assert faults == []
+
+
+def test_the_forums_parts_import_only_what_lies_below_them() -> None:
+    faults = []
+    for module, found, target in own_imports():
+        here, there = _forum_part(module.name), _forum_part(target)
+        if here and there and there != here and there not in FORUM_LAYERS[here] and module.name != IN_PROCESS:
+            faults.append(f"{module.name}:{found.line} imports {target}")
+    assert faults == []
+
+
+def _forum_part(name: str) -> str | None:
+    part = name.removeprefix("forum.").split(".")[0] if name.startswith("forum.") else None
+    return part if part in FORUM_LAYERS else None
+
+
+def test_sql_is_written_only_in_the_forums_store() -> None:
+    faults = [
+        f"{module.name}:{node.lineno}"
+        for module in modules().values()
+        if not is_within(module.name, ("forum.store",))
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
+    ]
+    assert faults == []
+
+
+def test_the_search_for_sql_finds_what_the_store_has() -> None:
+    found = {
+        module.name
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
+    }
+    assert {"forum.store.schema", "forum.store.identities", "forum.store.writer"} <= found
+
+
 def test_pure_modules_use_nothing_but_the_standard_library() -> None:
     faults = [
         f"{name} imports {found.name}"
@@ -213,9 +285,13 @@ def test_heavy_libraries_are_imported_inside_functions() -> None:
         f"{module.name}:{found.line} imports {found.name} when it is loaded"
         for module in modules().values()
         for found in module.imports
-        if found.top and found.name.split(".")[0] in heavy
+        if found.top and found.name.split(".")[0] in heavy and module.name != SERVING
     ]
     assert faults == []
+
+
+def test_what_serves_is_itself_imported_inside_functions() -> None:
+    assert [module.name for module, found, target in own_imports() if target == SERVING and found.top] == []
 
 
 def test_there_are_no_cycles_not_even_through_late_imports() -> None:

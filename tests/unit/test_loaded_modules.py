@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -135,13 +136,23 @@ def test_every_command_of_the_table_loads_under_its_name_and_has_help(name: str)
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
 
 
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        child = command.get_command(context, name)
+        assert child is not None
+        yield from leaves(child)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_json(name: str) -> None:
     with click.Context(root) as context:
         command = root.get_command(context, name)
     assert command is not None
-    kinds = command.commands.values() if isinstance(command, click.Group) else [command]
-    for each in kinds:
+    for each in leaves(command):
         assert any("--json" in parameter.opts for parameter in each.params), each.name
 
 

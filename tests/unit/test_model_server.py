@@ -114,6 +114,15 @@ def test_a_request_without_tools_gets_a_short_answer_whatever_it_says(server: Mo
     assert ask(server, api, "SLEEP: 60", tools=False) == ("Short answer", "")
 
 
+def test_several_calls_go_into_one_message_and_are_answered_together(server: ModelServer) -> None:
+    script = 'TOOL: bash {"command": "a"}\nALSO: bash {"command": "b"}\nRUN: third\nSAY: bye'
+    for stream in (False, True):
+        _, calls = ask(server, "chat", script, stream=stream)
+        assert calls.index('"a"') < calls.index('"b"')
+        assert "third" in ask(server, "chat", script, results=2, stream=stream)[1]
+        assert ask(server, "chat", script, results=3, stream=stream) == ("bye", "")
+
+
 def test_a_tool_is_found_by_its_name_or_the_end_of_it_and_a_missing_one_is_said(server: ModelServer) -> None:
     assert "exec_command" in ask(server, "responses", 'TOOL: command {"cmd": "x"}')[1]
     assert "NO SUCH TOOL: ping" in ask(server, "chat", "TOOL: ping {}")[0]

@@ -71,7 +71,7 @@ def test_n20_when_a_parent_is_gone_main_adopts_and_children_adopt_nothing() -> N
 
 
 def scope(own: str | None, records: list[AgentRecord] = TREE) -> tuple[str | None, list[str], list[str]]:
-    seen = routing.scope(records, own)
+    seen = routing.scope(records, Listener(own))
     parent = seen.parent.id if seen.parent else seen.parent_gone and f"{seen.parent_gone}:gone"
     return parent, ids(seen.children), ids(seen.siblings)
 

@@ -216,7 +216,8 @@ def test_u30_u31_a_wait_for_one_that_has_stopped_returns_it_with_a_cursor(
     assert answer["ok"] is True
     assert (answer["agent"]["id"], answer["agent"]["status"]) == ("fix-login", status)
     assert (answer["reason"], answer["cursor"]) == ("because", 12)
-    assert seen == [(("fix-login",), {"after": 3, "states": frozenset((AgentStatus.FAILED,)), "timeout": 1.0})]
+    states = frozenset((AgentStatus.FAILED,))
+    assert seen == [(("fix-login",), {"after": 3, "states": states, "timeout": 1.0, "cancellation": None})]
 
 
 def test_u31_a_failed_agent_is_found_by_the_real_wait(call: Call, context: Context) -> None:

@@ -20,9 +20,19 @@ export function createOnce(path, content) {
 
 export function readText(path) {
   try {
-    return readFileSync(path, "utf8");
+    return readIfThere(path) ?? "";
   } catch {
     return "";
+  }
+}
+
+// null when there is no such file; throws when there is one that cannot be read.
+export function readIfThere(path) {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    if (error.code === "ENOENT") return null;
+    throw error;
   }
 }
 

@@ -21,6 +21,8 @@ export function childFrom(environment) {
     token,
     agentId,
     parentSession: environment.PI_SIDE_PARENT_SESSION || null,
+    parentAgentId: environment.PI_SIDE_PARENT_AGENT_ID || null,
+    parentBranch: environment.PI_SIDE_PARENT_BRANCH || null,
     root: environment.PI_SIDE_AGENTS_ROOT || null,
     journal: openJournal(join(folder, "events.jsonl")),
   };

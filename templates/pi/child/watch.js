@@ -1,7 +1,9 @@
 // What the extension does in the Pi of a side agent: every event of Pi that matters becomes a line of the journal.
 
 import { watchDialogs } from "./dialogs.js";
+import { warnOfOldFinishScript } from "./nested-finish.js";
 import { piVersion, projectTrust } from "./pi-folder.js";
+import { tellResumeNotice } from "./resume-notice.js";
 import { claim, clip, inputEvent, kickoffText, linkSession } from "./runtime.js";
 import { createTurns } from "./turns.js";
 
@@ -18,6 +20,7 @@ export function watchChild(pi, child) {
   const turns = createTurns(child.journal);
   watchSession(pi, child, watch, turns);
   watchTurns(watch, turns);
+  watchCompaction(child.journal, watch, turns);
   watchMessages(child.journal, watch);
 }
 
@@ -68,6 +71,8 @@ function watchSession(pi, child, watch, turns) {
     linkSession(pi, ctx, child);
     watchDialogs(ctx.ui, version, watch, journal);
     watch.later("ready", 2 * TICK_MS, () => {
+      // What was said at the start of the process is not said again after /new or /reload.
+      if (event.reason === "startup") tellBeforehand(pi, ctx, child, watch);
       journal({ type: "ready" });
       const text = event.reason === "startup" ? kickoffText(child) : "";
       if (!text) return;
@@ -84,6 +89,12 @@ function watchSession(pi, child, watch, turns) {
   });
 }
 
+// In the conversation before the first prompt, and before anybody can send anything.
+function tellBeforehand(pi, ctx, child, watch) {
+  watch.guard("resume-notice", () => tellResumeNotice(pi, ctx, child));
+  watch.guard("finish-script", () => warnOfOldFinishScript(pi, ctx, child));
+}
+
 function watchTurns(watch, turns) {
   watch.on("agent_start", () => turns.start());
   watch.on("message_end", (event) => turns.note(event.message));
@@ -91,8 +102,15 @@ function watchTurns(watch, turns) {
     turns.awaitSettled(ctx, (look) => watch.later("agent_end", TICK_MS, look));
   });
   watch.on("agent_settled", (event) => turns.end(event.aborted ? { outcome: "aborted" } : {}));
+}
+
+// The conversation goes on in the same file; what was said before is only there as a summary.
+function watchCompaction(journal, watch, turns) {
   watch.on("session_before_compact", () => turns.holdFor(COMPACTION_MS));
-  watch.on("session_compact", () => turns.holdFor(CONTINUE_MS));
+  watch.on("session_compact", () => {
+    turns.holdFor(CONTINUE_MS);
+    journal({ type: "compacted" });
+  });
 }
 
 function watchMessages(journal, watch) {

@@ -1,15 +1,13 @@
-"""What commands that stream share: watching agents that come, and how long to sleep."""
+"""What all who stream share: which files and processes to watch for a set of agents, and how long to sleep."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from side_agents.core.context import Context
-    from side_agents.infra.events import Watcher
-    from side_agents.models import AgentRecord
+from side_agents.core.context import Context
+from side_agents.core.observe import quiet_delay
+from side_agents.infra.events import Watcher
+from side_agents.models import AgentRecord
 
 # A lost event must not be for ever.
 _LONGEST_SLEEP = 60.0
@@ -17,8 +15,6 @@ _LONGEST_SLEEP = 60.0
 
 def pause(context: Context, records: Iterable[AgentRecord]) -> float:
     """Seconds to sleep at most: a silent screen has to be looked at again."""
-    from side_agents.core.observe import quiet_delay
-
     delays = [delay for record in records if (delay := quiet_delay(context, record)) is not None]
     return min([_LONGEST_SLEEP, *delays])
 
@@ -32,7 +28,9 @@ def watch_new(context: Context, watcher: Watcher, watched: set[object], records:
             if path not in watched:
                 watched.add(path)
                 watcher.add_directory(path)
-        if record.launcher is not None and record.launcher not in watched:
-            watched.add(record.launcher)
-            watcher.add_process(record.launcher)
+        # Until an agent has a launcher, the death of its starter is what can happen to it.
+        for ref in (record.launcher, record.owner if record.status.is_starting else None):
+            if ref is not None and ref not in watched:
+                watched.add(ref)
+                watcher.add_process(ref)
     return len(watched) > before
