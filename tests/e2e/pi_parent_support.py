@@ -120,8 +120,11 @@ class ParentPi:
     def calls_tool(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Let the model call a tool; its answer, once the turn is over."""
         done = f"done {uuid.uuid4().hex[:6]}"
+        before = len(self.tool_results(name))
         self.settled().paste(f"TOOL: {name} {json.dumps(given)}\nSAY: {done}")
         eventually(lambda: any(line.strip() == done for line in self.screen().split("\n")), WAIT)
+        # Pi writes its conversation a moment after it has shown it.
+        eventually(lambda: len(self.tool_results(name)) > before, WAIT)
         return self.tool_results(name)[-1]
 
     # The agents.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,8 +40,9 @@ def speechless(pi_rig: PiRig, tmp_path: Path) -> Iterator[ParentPi]:
 
 
 def test_i1_an_agent_typed_in_the_parents_window_works_commits_and_quits(parent: ParentPi) -> None:
-    parent.type("SAY: hello from the parent")
-    parent.sees("hello from the parent", "fake-model")
+    greeting = f"hello from {uuid.uuid4().hex[:8]}"
+    parent.type(f"SAY: {greeting}")
+    parent.sees(f" {greeting}")
     parent.settled().type("/agent RUN: echo new > new.txt && git add new.txt && git commit -qm 'Add new'")
     screen = parent.sees(
         f"Side agent {NAME} is running.", f"side-agent/{NAME}", "agent-worktree-0001", "its first prompt:"
@@ -71,7 +73,7 @@ def test_i1_an_agent_typed_in_the_parents_window_works_commits_and_quits(parent:
     # Told, and not woken by it: the parent's model was asked once with tools, for the person's own message.
     eventually(lambda: any(n["toStatus"] == "waiting_user" for n in parent.notices(NAME)), WAIT)
     assert not any("\x1b" in notice["content"] for notice in parent.notices(NAME))
-    asked = [r for r in parent.model.requests() if r["tools"] and "SAY: hello from the parent" in r["userTexts"]]
+    asked = [r for r in parent.model.requests() if r["tools"] and f"SAY: {greeting}" in r["userTexts"]]
     assert len(asked) == 1
 
     parent.type("/agents")

@@ -67,10 +67,9 @@ def test_without_a_user_interface_reports_are_printed_and_pi_ends(parent: Parent
     started = parent.prints("/agent -model fake-model -- SAY: by print")
     assert "Side agent short-answer is running." in started.stdout
     assert "    SAY: by print" in started.stdout
-    parent.agent("short-answer")
-    assert "win:#" in parent.prints("/agents").stdout
     waited = parent.prints('TOOL: agent-wait-any {"ids": ["short-answer"]}\nSAY: waited')
     assert waited.stdout.strip() == "waited"
+    assert "waiting_user (prompt)  win:#" in parent.prints("/agents").stdout
 
 
 def test_a_missing_program_is_said_with_the_way_out(parent: ParentPi) -> None:

@@ -25,6 +25,8 @@ def test_i8_several_starts_in_one_message_then_wait_check_and_send(parent: Paren
     first, *others = [start(name, f"SAY: {name} is ready") for name in NAMES]
     parent.paste(f"TOOL: {first}\n" + "".join(f"ALSO: {other}\n" for other in others) + "SAY: all three are started")
     parent.sees("all three are started", "✓ alpha in window #", "✓ gamma in window #")
+    # Pi writes its conversation a moment after it has shown it.
+    eventually(lambda: len(parent.tool_results("agent-start")) == len(NAMES), WAIT)
     started = parent.tool_results("agent-start")
     assert sorted(answer["id"] for answer in started) == sorted(NAMES)
     assert all(answer["ok"] and answer["warnings"] == [] for answer in started)

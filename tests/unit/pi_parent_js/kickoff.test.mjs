@@ -47,7 +47,8 @@ test("whatever goes wrong with the model, the task goes on and the reason is sai
   };
   for (const [name, reply] of Object.entries(broken)) {
     const found = await prepareKickoff(contextOf(reply), "task", { wantsSummary: true });
-    assert.deepEqual(found, { summaryFailed: true, hasMessages: true, warnings: ["The name was made from the words of the task: boom bang."] }, name);
+    const warnings = ["The name was made from the words of the task: boom bang."];
+    assert.deepEqual(found, { summaryFailed: true, hasMessages: true, warnings }, name);
   }
   const empty = await prepareKickoff(contextOf(() => answer("…")), "task", { wantsSummary: false });
   assert.match(empty.warnings[0], /gave no usable one/);
@@ -58,7 +59,8 @@ test("whatever goes wrong with the model, the task goes on and the reason is sai
 test("older Pi is asked through its own library, with the key that it keeps", async () => {
   const seen = [];
   globalThis.completeSimple = async (...args) => (seen.push(args), answer("old-name"));
-  const registry = { streamSimple: undefined, getApiKeyAndHeaders: async () => ({ ok: true, apiKey: "k", headers: { h: "1" } }) };
+  const key = { ok: true, apiKey: "k", headers: { h: "1" } };
+  const registry = { streamSimple: undefined, getApiKeyAndHeaders: async () => key };
   assert.equal((await prepareKickoff(contextOf(null, [], registry), "task", {})).slug, "old-name");
   assert.deepEqual([seen[0][2].apiKey, seen[0][2].headers], ["k", { h: "1" }]);
   registry.getApiKeyAndHeaders = async () => ({ ok: false, error: "no key" });

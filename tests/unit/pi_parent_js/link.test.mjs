@@ -83,7 +83,10 @@ test("a crash leaves the outcome open, starts it once more, and is told when tha
 });
 
 test("a fatal beginning answers every call with its reason", async () => {
-  const { program } = standIn('say({ fatal: { error: "no repository", code: "not-a-repository" } }); process.exitCode = 4; process.stdin.destroy();');
+  const { program } = standIn(`
+    say({ fatal: { error: "no repository", code: "not-a-repository" } });
+    process.exitCode = 4;
+    process.stdin.destroy();`);
   const told = [];
   const link = linkTo(program, told);
   const facts = link.facts();
@@ -94,7 +97,8 @@ test("a fatal beginning answers every call with its reason", async () => {
 });
 
 test("an abort becomes a cancel; a companion that ignores it does not hold the user up", async () => {
-  const { program, heard } = standIn(`${HELLO} if (message.cancel === 1) say({ id: 1, answer: { ok: false, code: "cancelled" } });`);
+  const { program, heard } = standIn(`${HELLO}
+    if (message.cancel === 1) say({ id: 1, answer: { ok: false, code: "cancelled" } });`);
   const link = linkTo(program);
   for (const [number, code] of [[1, "cancelled"], [2, "unknown-outcome"]]) {
     const abort = new AbortController();

@@ -33,7 +33,8 @@ test("u12 a long text is cut to its limit on one line, no character in half", ()
 
 test("/agent takes flags only at the beginning", () => {
   assert.deepEqual(parseAgentArguments("fix -model x now"), { task: "fix -model x now" });
-  assert.deepEqual(parseAgentArguments(" -model a/b:high -mode quick  do\n it "), { model: "a/b:high", mode: "quick", task: "do\n it" });
+  const both = parseAgentArguments(" -model a/b:high -mode quick  do\n it ");
+  assert.deepEqual(both, { model: "a/b:high", mode: "quick", task: "do\n it" });
   assert.deepEqual(parseAgentArguments("--model=x do"), { model: "x", task: "do" });
   assert.deepEqual(parseAgentArguments("-with-changes -model x do"), { withChanges: true, model: "x", task: "do" });
   assert.deepEqual(parseAgentArguments("-model x -- -model y"), { model: "x", task: "-model y" });
@@ -46,7 +47,8 @@ test("/agent takes flags only at the beginning", () => {
 
 test("b21 a bare model id gets its provider where that is clear", () => {
   const current = { provider: "p", id: "here" };
-  const available = [{ provider: "p", id: "two" }, { provider: "q", id: "two" }, { provider: "q", id: "one" }, { provider: "r", id: "far" }, { provider: "s", id: "far" }];
+  const known = ["p/two", "q/two", "q/one", "r/far", "s/far"].map((name) => name.split("/"));
+  const available = known.map(([provider, id]) => ({ provider, id }));
   const spec = (request) => resolveModel(request, { current, available }).spec;
   assert.equal(spec("any/thing:odd"), "any/thing:odd");
   assert.equal(spec("here:max"), "p/here:max");
@@ -74,79 +76,116 @@ test("b46 a model is asked without thinking, and one that must think gets room f
 test("the status line has groups, colours by status and a bar between groups", () => {
   const groups = [
     { kind: "parent", entries: [{ id: "up", short: "gone", gone: true }] },
-    { kind: "children", entries: [{ id: "a", short: "wait", status: "waiting_user", window: 3 }, { id: "b", short: "fail", status: "failed", orphan: true }] },
+    {
+      kind: "children",
+      entries: [
+        { id: "a", short: "wait", status: "waiting_user", window: 3 },
+        { id: "b", short: "fail", status: "failed", orphan: true },
+      ],
+    },
     { kind: "siblings", entries: [] },
     { kind: "others", entries: [{ id: "c", short: "run", status: "running", window: 0 }] },
   ];
   const line = statusLine(groups, tagged);
   const bar = "<dim>|</dim>";
-  assert.equal(line, `<error>parent:up:gone</error> ${bar} <accent>a:wait@3</accent> <error>b:fail[orphan]</error> ${bar} <dim>c:run@0</dim>`);
-  for (const nothing of [[], undefined, "x", [{ kind: "children", entries: [] }]]) assert.equal(statusLine(nothing, tagged), undefined);
+  const children = "<accent>a:wait@3</accent> <error>b:fail[orphan]</error>";
+  assert.equal(line, `<error>parent:up:gone</error> ${bar} ${children} ${bar} <dim>c:run@0</dim>`);
+  for (const nothing of [[], undefined, "x", [{ kind: "children", entries: [] }]]) {
+    assert.equal(statusLine(nothing, tagged), undefined);
+  }
 });
 
 test("a notice has the details of 6.6 and no escapes, and is drawn in the colour of its status", () => {
-  const notice = { event: "notice", type: "notice", seq: 4, agentId: "a", fromStatus: "running", toStatus: "failed", path: ["failed"], coalescedCount: 1, wake: false, message: "side-agent a: running -> failed \x1b[31mboom" };
+  const told = { seq: 4, agentId: "a", fromStatus: "running", toStatus: "failed", path: ["failed"], coalescedCount: 1 };
+  const text = "side-agent a: running -> failed \x1b[31mboom";
+  const notice = { event: "notice", type: "notice", wake: false, message: text, ...told };
   const message = noticeMessage(notice);
   assert.equal(message.content, "side-agent a: running -> failed boom");
   assert.deepEqual([message.customType, message.display], ["side-agent-status", true]);
-  assert.deepEqual(Object.keys(message.details).sort(), ["agentId", "coalescedCount", "fromStatus", "path", "seq", "toStatus"]);
-  assert.equal(drawNotice(message, tagged), "<error>✗</error> <dim>side-agent</dim> <error>a</error> <muted>running -> failed boom</muted>");
-  for (const odd of [{}, { content: [] }, { content: "other", details: { agentId: 7 } }]) assert.equal(typeof drawNotice(odd, tagged), "string");
+  assert.deepEqual(message.details, told);
+  const drawn = "<error>✗</error> <dim>side-agent</dim> <error>a</error> <muted>running -> failed boom</muted>";
+  assert.equal(drawNotice(message, tagged), drawn);
+  for (const odd of [{}, { content: [] }, { content: "other", details: { agentId: 7 } }]) {
+    assert.equal(typeof drawNotice(odd, tagged), "string");
+  }
 });
 
 test("the report of a start names everything and leaves the prompt to the screen", () => {
-  const answer = { id: "a", tmuxWindowId: "@3", tmuxWindowIndex: 3, branch: "side-agent/a", worktreePath: "/w", depth: 2, parentAgentId: "p", warnings: ["one\ntwo"] };
+  const place = { tmuxWindowId: "@3", tmuxWindowIndex: 3, branch: "side-agent/a", worktreePath: "/w" };
+  const answer = { id: "a", ...place, depth: 2, parentAgentId: "p", warnings: ["one\ntwo"] };
   const text = report.startedReport(answer, { model: "p/m:high" });
-  for (const part of ["a is running", "#3 (@3)", "side-agent/a", "/w", "p/m:high", "p (depth 2)", "warning  one two"]) assert.ok(text.includes(part), part);
+  for (const part of ["a is running", "#3 (@3)", "side-agent/a", "/w", "p/m:high", "p (depth 2)", "warning  one two"]) {
+    assert.ok(text.includes(part), part);
+  }
   const message = { content: text, details: { prompt: Array.from({ length: 20 }, (_, n) => `line ${n}`).join("\n") } };
-  const short = report.drawReport(message, { expanded: false, color: paint.color, bold: paint.bold });
+  const short = report.drawReport(message, { expanded: false, ...paint });
   assert.ok(short.includes("line 7") && !short.includes("line 8") && short.includes("12 more lines"));
-  assert.ok(report.drawReport(message, { expanded: true, color: paint.color, bold: paint.bold }).includes("line 19"));
+  assert.ok(report.drawReport(message, { expanded: true, ...paint }).includes("line 19"));
 });
 
 test("the list of agents is a tree, with what blocks a lease and how to get on", () => {
   const agents = [
-    { id: "a", level: 0, status: "waiting_user", waitingFor: "permission", window: 2, worktreeName: "w-1", task: "do\na thing", text: "may I?", thisSession: true },
+    {
+      ...{ id: "a", level: 0, status: "waiting_user", waitingFor: "permission", window: 2, worktreeName: "w-1" },
+      ...{ task: "do\na thing", text: "may I?", thisSession: true },
+    },
     { id: "b", level: 1, parentAgentId: "a", status: "crashed", task: "", error: "gone\x1b[0m" },
     { id: "c", level: 0, parentAgentId: "x", orphan: true, status: "running" },
   ];
-  const orphans = [{ slot: "w-3", agentId: "z", reclaimable: false, blockers: ["process 7 lives."], waysOut: ["End it."] }, { slot: "w-4", reclaimable: true }];
+  const orphans = [
+    { slot: "w-3", agentId: "z", reclaimable: false, blockers: ["process 7 lives."], waysOut: ["End it."] },
+    { slot: "w-4", reclaimable: true },
+  ];
   const lines = report.agentsReport({ agents, orphans, unreadable: ["q"] }).split("\n");
-  assert.deepEqual(lines.slice(0, 3), ["a  waiting_user (permission)  win:#2  worktree:w-1  (this session)", "  do a thing", "  said: may I?"]);
+  const first = "a  waiting_user (permission)  win:#2  worktree:w-1  (this session)";
+  assert.deepEqual(lines.slice(0, 3), [first, "  do a thing", "  said: may I?"]);
   assert.deepEqual(lines.slice(4, 7), ["  b  crashed  -  -  parent:a", "    (no task)", "    error: gone"]);
   assert.ok(lines.includes("c  running  -  -  [orphan]"));
-  assert.ok(lines.includes("  w-3 (held for z): blocked: process 7 lives. End it.") && lines.includes("  w-4: can be freed"));
+  assert.ok(lines.includes("  w-3 (held for z): blocked: process 7 lives. End it."));
+  assert.ok(lines.includes("  w-4: can be freed"));
   assert.ok(lines.some((line) => line.startsWith("Records that cannot be read: q")));
 });
 
 test("b61 calls are drawn from partial and wrongly typed arguments without escapes", () => {
   const names = ["agent-start", "agent-check", "agent-wait-any", "agent-send", "agent-of-tomorrow"];
-  const odd = [undefined, null, "x", 7, [], {}, { ids: "a" }, { ids: [1, null, "b"] }, { id: {} }, { description: 5, branchHint: [] }, { prompt: null }];
-  for (const name of names) for (const args of odd) assert.equal(typeof drawCall(name, args, paint), "string");
-  const text = drawCall("agent-start", { branchHint: "fix\x1b[2J", model: "m", description: "l\n".repeat(30) + "\x1b]0;x\x07" }, paint);
+  const whole = [undefined, null, "x", 7, [], {}];
+  const fields = [{ ids: "a" }, { ids: [1, null, "b"] }, { id: {} }, { description: 5, branchHint: [] }, { prompt: null }];
+  for (const name of names) {
+    for (const args of [...whole, ...fields]) assert.equal(typeof drawCall(name, args, paint), "string");
+  }
+  const long = { branchHint: "fix\x1b[2J", model: "m", description: "l\n".repeat(30) + "\x1b]0;x\x07" };
+  const text = drawCall("agent-start", long, paint);
   assert.ok(!text.includes("\x1b") && text.startsWith("agent-start fix [m]\n") && text.includes("24 more lines"));
   assert.equal(drawCall("agent-wait-any", { ids: ["a", "b"] }, paint), "agent-wait-any a b");
-  assert.equal(drawCall("agent-send", { id: "a", prompt: "1\n2\n3\n4\n5\n6\n7\n8\n9" }, paint).split("\n").length, 10);
+  const nine = { id: "a", prompt: "1\n2\n3\n4\n5\n6\n7\n8\n9" };
+  assert.equal(drawCall("agent-send", nine, paint).split("\n").length, 10);
   assert.ok(drawCall("agent-send", { id: "a", prompt: "x".repeat(5000) }, paint).length < 2100);
 });
 
 test("results are drawn short, whole when expanded, and a failure with what to do", () => {
-  const draw = (name, answer, options = {}) => drawResult(name, answer, { expanded: false, isPartial: false, ...options }, paint);
+  const draw = (name, answer, options = {}) => drawResult(name, answer, { isPartial: false, ...options }, paint);
   assert.equal(draw("agent-wait-any", undefined, { isPartial: true }), "waiting…");
-  assert.equal(draw("agent-start", { ok: true, id: "a", branch: "side-agent/a", tmuxWindowIndex: 2, warnings: ["w"] }), "✓ a in window #2 on side-agent/a\n! w");
+  const started = { ok: true, id: "a", branch: "side-agent/a", tmuxWindowIndex: 2, warnings: ["w"] };
+  assert.equal(draw("agent-start", started), "✓ a in window #2 on side-agent/a\n! w");
   assert.equal(draw("agent-check", { ok: false, error: "no", hint: "look" }), "no\nlook");
-  assert.equal(draw("agent-check", { ok: true, agent: { id: "a", status: "waiting_user", waitingFor: "prompt" }, backlog: ["1", "2", "3", "4\x1b[0m"] }), "a waiting_user (prompt)\n  2\n  3\n  4");
+  const agent = { id: "a", status: "waiting_user", waitingFor: "prompt" };
+  const checked = draw("agent-check", { ok: true, agent, backlog: ["1", "2", "3", "4\x1b[0m"] });
+  assert.equal(checked, "a waiting_user (prompt)\n  2\n  3\n  4");
   assert.match(draw("agent-check", { ok: true, agent: { id: "a" } }, { expanded: true }), /"id": "a"/);
   for (const odd of [undefined, null, 3, {}, { ok: true, warnings: null, backlog: 4, agent: null }]) {
-    for (const name of ["agent-start", "agent-check", "agent-wait-any", "agent-send"]) assert.equal(typeof draw(name, odd), "string");
+    for (const name of ["agent-start", "agent-check", "agent-wait-any", "agent-send"]) {
+      assert.equal(typeof draw(name, odd), "string");
+    }
   }
 });
 
 test("a row to resume has id and note before the title, and becomes one of Pi's own", () => {
-  const row = { file: "/f", sessionId: "s", agentId: "a", note: "branch gone", title: "t", isNamed: false, modified: "2026-01-02T03:04:05Z", messages: 3 };
+  const names = { file: "/f", sessionId: "s", agentId: "a", note: "branch gone", title: "t", isNamed: false };
+  const row = { ...names, modified: "2026-01-02T03:04:05Z", messages: 3 };
   assert.equal(rowText(row), "a · branch gone · t");
   const session = asPiSession({ ...row, text: "a · note · x\x1b[0m" });
-  assert.deepEqual([session.path, session.firstMessage, session.name, session.messageCount], ["/f", "a · note · x", undefined, 3]);
+  assert.deepEqual([session.path, session.firstMessage], ["/f", "a · note · x"]);
+  assert.deepEqual([session.name, session.messageCount], [undefined, 3]);
   assert.equal(session.modified.toISOString(), "2026-01-02T03:04:05.000Z");
   assert.equal(asPiSession({ ...row, isNamed: true, modified: "nonsense" }).modified.getTime(), 0);
 });
