@@ -120,12 +120,15 @@ class ParentPi:
     def calls_tool(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Let the model call a tool; its answer, once the turn is over."""
         done = f"done {uuid.uuid4().hex[:6]}"
-        before = len(self.tool_results(name))
         self.settled().paste(f"TOOL: {name} {json.dumps(given)}\nSAY: {done}")
         eventually(lambda: any(line.strip() == done for line in self.screen().split("\n")), WAIT)
         # Pi writes its conversation a moment after it has shown it.
-        eventually(lambda: len(self.tool_results(name)) > before, WAIT)
+        eventually(lambda: self._has_written(done), WAIT)
         return self.tool_results(name)[-1]
+
+    def _has_written(self, words: str) -> bool:
+        told = [entry["message"] for entry in self.entries() if entry["type"] == "message"]
+        return any(message["role"] == "assistant" and words in json.dumps(message["content"]) for message in told)
 
     # The agents.
 
