@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,9 +53,18 @@ def replace_environment(environment: dict[str, str], patch: pytest.MonkeyPatch) 
         patch.setenv(name, value)
 
 
+def restore_interrupts() -> None:
+    """Let an interrupt reach the programs of the tests, also when the run itself was started with interrupts ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def guard_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For what is made once per session, such as the template repository."""
+    restore_interrupts()
     with pytest.MonkeyPatch.context() as patch:
         replace_environment(guarded_environment(tmp_path_factory.mktemp("session-home")), patch)
         yield

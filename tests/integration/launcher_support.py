@@ -24,7 +24,7 @@ from side_agents.infra.tmux_call import pipe_command
 T = TypeVar("T")
 
 
-def eventually(predicate: Callable[[], T | None], *, deadline: float = 15.0, what: str = "condition") -> T:
+def eventually(predicate: Callable[[], T | None], *, deadline: float = 30.0, what: str = "condition") -> T:
     """The first true value of ``predicate``; fails after ``deadline`` seconds."""
     end = time.monotonic() + deadline
     while not (value := predicate()):
@@ -111,7 +111,7 @@ class Bench:
         self.tmux("kill-server", check=False)
         self.socket.unlink(missing_ok=True)
         try:
-            eventually(lambda: not self.processes(), deadline=12, what=f"all ended: {self.processes()}")
+            eventually(lambda: not self.processes(), deadline=30, what=f"all ended: {self.processes()}")
         finally:
             for pid in self.processes():
                 os.kill(pid, signal.SIGKILL)
@@ -192,14 +192,14 @@ class Bench:
 
         return eventually(find, what=f"event {kind} {count}, journal {self.journal()}, screen:\n{self.screen()}")
 
-    def marker(self, deadline: float = 15.0) -> dict[str, Any]:
+    def marker(self, deadline: float = 30.0) -> dict[str, Any]:
         """Wait for ``exit.json``."""
         path = self.runtime / "exit.json"
         eventually(path.exists, deadline=deadline, what=f"exit.json, screen:\n{self.screen()}")
         value: dict[str, Any] = json.loads(path.read_bytes())
         return value
 
-    def told(self, name: str, deadline: float = 15.0) -> str:
+    def told(self, name: str, deadline: float = 30.0) -> str:
         """Wait for a file in the worktree that a client wrote and renamed into place."""
         path = self.worktree / name
         eventually(path.exists, deadline=deadline, what=f"{name}, screen:\n{self.screen()}")

@@ -23,7 +23,7 @@ from side_agents.forum import failpoints
 from side_agents.models import AgentStatus
 from tests.support.waiting import eventually
 
-SLOW = 20.0
+SLOW = 45.0
 Answer = dict[str, Any]
 Kill = tuple[bool, float]
 

@@ -42,6 +42,9 @@ class AgentPane:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
         }
+        # A server that ends with its last session could refuse the next one, which is started at once.
+        self._settings = folder / "tmux.conf"
+        self._settings.write_text("set -s exit-empty off\n")
         self.git("init", "-q", "-b", "main")
 
     def __enter__(self) -> AgentPane:
@@ -57,7 +60,7 @@ class AgentPane:
         return subprocess.run(command, check=True, capture_output=True, text=True, env=self.environment).stdout.strip()
 
     def tmux(self, *argv: str, given: bytes | None = None, check: bool = True) -> str:
-        command = ["tmux", "-u", "-L", self._socket, "-f", os.devnull, *argv]
+        command = ["tmux", "-u", "-L", self._socket, "-f", str(self._settings), *argv]
         done = subprocess.run(command, check=check, capture_output=True, input=given, env=self.environment, timeout=20)
         return done.stdout.decode()
 

