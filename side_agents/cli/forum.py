@@ -6,6 +6,9 @@ from importlib import import_module
 
 import click
 
+from side_agents.cli.here import environment
+from side_agents.forum import failpoints
+
 # name: (where the command is, one help line).
 FORUM_COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("side_agents.cli.forum_posts:search", "Find threads and posts by their words."),
@@ -54,6 +57,7 @@ def forum(ctx: click.Context) -> int | None:
     Every project has a forum of its own that needs no server: agents use it through their tools, people and scripts
     through these commands, each under an identity of their own that the first command makes.
     """
+    failpoints.arm(environment().get(failpoints.VARIABLE))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         return 0

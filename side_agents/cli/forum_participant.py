@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from side_agents.cli.here import environment, open_here, working_directory
+from side_agents.cli.here import open_here, working_directory
 from side_agents.cli.output import write_facts, write_json
 from side_agents.errors import UsageError
 
@@ -118,10 +118,8 @@ def speaks_for(context: Context) -> Origin:
 @contextmanager
 def participant(state: Path | None, purpose: str, *, registered: bool = True) -> Iterator[Worker]:
     """The caller's worker, made and registered on first use, held as long as the body runs."""
-    from side_agents.forum import failpoints
     from side_agents.forum.client.locating import open_worker
 
-    failpoints.arm(environment().get(failpoints.VARIABLE))
     context = open_here()
     who = asker(context, state)
     with open_worker(who, purpose=f"forum {purpose}", patience=context.config.lock_timeout) as worker:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from side_agents.cli.here import environment, open_here, working_directory
+from side_agents.cli.here import open_here, working_directory
 
 if TYPE_CHECKING:
     from side_agents.forum.service.forum import Forum
@@ -46,10 +46,8 @@ def make_place(path: Path, chosen: Path | None) -> None:
 @contextmanager
 def opened(path: Path, *, create: bool = False, accept_old_sqlite: bool = False) -> Iterator[Database]:
     """The open database. Raises NotFoundError when there is none, and what ``Database.open`` raises."""
-    from side_agents.forum import failpoints
     from side_agents.forum.store.database import Database
 
-    failpoints.arm(environment().get(failpoints.VARIABLE))
     with Database.open(path, create=create, accept_old_sqlite=accept_old_sqlite) as database:
         yield database
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,21 @@ def pi_rig(
     rig = PiRig(CLIENTS / f"pi-{version}", version, model, tmp_path_factory.mktemp(f"pi-{version}-"))
     yield rig
     rig.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_window_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the agents of a test with it: each idle one costs the tests after it memory and time."""
+    if "pi_rig" not in request.fixturenames:
+        yield
+        return
+    rig: PiRig = request.getfixturevalue("pi_rig")
+    before = rig.panes()
+    yield
+    for pane in rig.panes() - before:
+        # It may end by itself meanwhile.
+        with suppress(AssertionError):
+            rig.tmux("kill-pane", "-t", pane)
 
 
 @pytest.fixture(scope="session")

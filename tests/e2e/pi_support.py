@@ -91,6 +91,9 @@ class PiRig:
             raise AssertionError(f"{args[:2]}: {os.fsdecode(done.stderr)}")
         return done.stdout.decode()
 
+    def panes(self) -> set[str]:
+        return set(self.tmux("list-panes", "-a", "-F", "#{pane_id}").split())
+
     def stop(self) -> None:
         self.tmux("kill-server")
         shutil.rmtree(self._socket.parent)
