@@ -92,9 +92,9 @@ def _finish(job: Job) -> Finished:
     if conflict is not None:
         return conflict
     with ExitStack() as stack:
-        busy = _take_lock(job, stack)
-        if busy is not None:
-            return stopped(facts, Reason(Outcome.LOCK_TIMEOUT, busy.message, busy.hint))
+        reason = _take_lock(job, stack)
+        if reason is not None:
+            return stopped(facts, reason)
         return _land(job)
 
 
@@ -110,8 +110,11 @@ def _ended(job: Job, facts: Facts) -> Finished:
     return Finished(judged, commit=commit)
 
 
-def _take_lock(job: Job, stack: ExitStack) -> BusyError | None:
-    """Hold the merge lock until the stack ends, and complete what an earlier holder that died has left half done."""
+def _take_lock(job: Job, stack: ExitStack) -> Reason | None:
+    """Hold the merge lock until the stack ends, and complete what an earlier holder that died has left half done.
+
+    The reason why nothing can land: the lock is not to be had, or somebody's changes stand in the way of that.
+    """
     state, purpose = job.subject.state, f"landing {job.subject.branch} on {job.subject.target}"
     fs.make_private_dir(state.meta)
     try:
@@ -124,10 +127,10 @@ def _take_lock(job: Job, stack: ExitStack) -> BusyError | None:
             wait = job.context.config.finish_lock_timeout
             stack.enter_context(fs.locked(state.merge_lock, purpose=purpose, timeout=wait))
         except BusyError as error:
-            return error
-    words = finish_record.settle(state, job.slot) if finish_record.is_unsettled(state) else None
-    if words:
-        job.notify(words)
+            return Reason(Outcome.LOCK_TIMEOUT, error.message, error.hint)
+    left = finish_record.settle(state, job.slot) if finish_record.is_unsettled(state) else None
+    if left is not None:
+        return Reason(Outcome.OVERLAP, f"{left.message} Nothing of {job.subject.branch} landed.", left.hint)
     return None
 
 

@@ -1,21 +1,25 @@
 """What a landing leaves behind: the journal's ``landed`` event, and while it moves a checkout, a note of that move.
 
 A process that is killed between moving a branch and bringing its checkout over would leave that checkout looking as if
-somebody had undone the landing. The note ``merge.intent`` lets whoever takes the merge lock next complete it.
+somebody had undone the landing. The note ``merge.intent`` lets whoever takes the merge lock next complete it; it stays for
+as long as anything of that landing is missing there.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from side_agents.core import journal
 from side_agents.core.finish_survey import Job
+from side_agents.core.landing_words import shown_files
 from side_agents.errors import CommandFailedError, SideAgentsError, StateError
-from side_agents.infra import clock, fs, git_refs, git_target
+from side_agents.infra import clock, fs, git_lag, git_refs
 from side_agents.infra.git import Git
+from side_agents.infra.git_lag import Lag
 from side_agents.infra.git_worktrees import RESCUE_REFS
 from side_agents.models import AgentRecord, json_text
 from side_agents.paths import StatePaths
@@ -64,6 +68,14 @@ def landed_before(job: Job) -> str | None:
     return journal.fold(agent, events).landed_commit
 
 
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Why a move that was cut off could not be completed, and what a person can do about it."""
+
+    message: str
+    hint: str
+
+
 def adopt(job: Job, head: str, commit: str) -> str | None:
     """After a squash the agent goes on from the one commit: its own, replayed later, would conflict with it.
 
@@ -97,30 +109,46 @@ def is_unsettled(state: StatePaths) -> bool:
     return (state.meta / INTENT_FILE).exists()
 
 
-def settle(state: StatePaths, git: Git) -> str | None:
-    """Complete a move that was cut off; only with the merge lock held. What could not be done is returned.
+def settle(state: StatePaths, git: Git) -> Unsettled | None:
+    """Complete a move that was cut off; only with the merge lock held. None when nothing of it is left.
 
-    A branch that did not move, or has moved on, needs nothing.
+    Somebody's own changes are never touched: where they are in the way the rest is brought over and the note stays.
     """
     path = state.meta / INTENT_FILE
     try:
         note = fs.read_json(path)
     except StateError:
         note = None
-    words = _complete(git, note) if isinstance(note, dict) else None
-    fs.remove_file(path)
-    return words
+    left = _complete(git, note) if isinstance(note, dict) else None
+    if left is None:
+        fs.remove_file(path)
+    return left
 
 
-def _complete(git: Git, note: dict[str, object]) -> str | None:
+def _complete(git: Git, note: dict[str, object]) -> Unsettled | None:
     target, old, new, checkout = (note.get(key) for key in ("target", "old", "new", "checkout"))
     if not (isinstance(target, str) and isinstance(checkout, str) and isinstance(old, str) and isinstance(new, str)):
         return None
     held = Git(Path(checkout))
     if not (git_refs.is_commit_id(old) and git_refs.is_commit_id(new)) or not held.directory.is_dir():
         return None
-    same = held.layout().common_dir == git.layout().common_dir and held.current_branch() == target
-    if not same or git.resolve(f"refs/heads/{target}") != new:
+    if held.layout().common_dir != git.layout().common_dir:
         return None
-    words = git_target.complete(held, old, new)
-    return f"A landing was cut off and {checkout} could not be brought to {target}: {words}" if words else None
+    lag = git_lag.catch_up(held, old, new)
+    return None if lag.is_over else _unsettled(held.directory, target, lag)
+
+
+def _unsettled(checkout: Path, target: str, lag: Lag) -> Unsettled:
+    files = lag.blocked or tuple(change.path for change in lag.free)
+    where = f"A landing on {target} was cut off. In {checkout} these files are still as before it: {shown_files(files)}"
+    if not lag.blocked:
+        return Unsettled(
+            f"{where}. Git could not bring them over: {lag.words or 'it gave no reason'}",
+            f"Once that is put right: side-agents doctor --repair. Until then do not commit in {checkout}, it would undo "
+            "what landed.",
+        )
+    return Unsettled(
+        f"{where}, because they have changes of yours, which were not touched.",
+        f"Do not commit them as they are: it would undo what landed. Copy your version of them elsewhere, run `git -C "
+        f"{shlex.quote(str(checkout))} checkout HEAD -- FILE...`, make your changes again and commit them.",
+    )

@@ -199,9 +199,9 @@ def _landing(site: Site, _finding: Finding) -> str:
     with fs.locked(site.paths.merge_lock, purpose="complete a landing that was cut off", timeout=0):
         if not finish_record.is_unsettled(site.paths):
             return "the landing is complete"
-        words = finish_record.settle(site.paths, Git(site.paths.root))
-    if words:
-        raise RefusedError(words, hint="Commit or move what is in the way; the landed commits are on the branch.")
+        left = finish_record.settle(site.paths, Git(site.paths.root))
+    if left is not None:
+        raise RefusedError(left.message, hint=left.hint)
     return "the landing is complete"
 
 

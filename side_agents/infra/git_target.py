@@ -101,12 +101,13 @@ def overlap(checkout: Git, changed: Sequence[Change]) -> tuple[str, ...]:
         for name in filter(None, (entry.path.rstrip("/"), entry.original)):
             if name in paths or name in above or any(str(parent) in paths for parent in Path(name).parents):
                 found.append(name)
-    found += _unmentioned(checkout.directory, changed, paths)
+    found += unmentioned(checkout.directory, changed)
     return tuple(dict.fromkeys((*unmerged_files(checkout), *found)))
 
 
-def _unmentioned(top: Path, changed: Sequence[Change], paths: set[str]) -> Iterable[str]:
+def unmentioned(top: Path, changed: Sequence[Change]) -> Iterable[str]:
     """Where a file is to appear, something that git does not report: it is ignored, and git would overwrite it."""
+    paths = {change.path for change in changed}
     for change in changed:
         if change.old_mode != _ABSENT:
             continue
@@ -201,6 +202,14 @@ def restore(checkout: Git, changed: Sequence[Change]) -> None:
         elif is_written or (change.new_mode == _ABSENT and not os.path.lexists(place)):
             force = ("--force",) if is_written else ()
             checkout.run("checkout-index", "--quiet", *force, "--", change.path, check=False)
+
+
+def is_as_new(checkout: Git, change: Change) -> bool:
+    """Whether the files of a checkout are already as the change leaves them."""
+    place = checkout.directory / change.path
+    if change.new_mode == _ABSENT:
+        return not os.path.lexists(place)
+    return _is_written(checkout, place, change)
 
 
 def _is_written(checkout: Git, place: Path, change: Change) -> bool:

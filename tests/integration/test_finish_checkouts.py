@@ -269,6 +269,71 @@ def test_a_kill_between_branch_and_files_is_completed_by_the_next_landing(yard: 
     assert not finish_record.is_unsettled(yard.paths)
 
 
+def cut_off(yard: Yard, agent: Worker) -> None:
+    """As a process leaves it that is killed after it moved the branch and before it brought the files over."""
+    old, new = yard.repo.head(), agent.tree.head()
+    note = {"target": "main", "old": old, "new": new, "checkout": str(yard.repo.path)}
+    (yard.paths.meta / "merge.intent").write_text(json_text(note))
+    yard.repo.git("update-ref", "refs/heads/main", new)
+
+
+@pytest.mark.parametrize("how", ["changed", "staged", "in the place of a new file"])
+def test_a_landing_cut_off_over_which_somebody_worked_on_is_not_forgotten(yard: Yard, agent: Worker, how: str) -> None:
+    other = yard.worker("other")
+    other.tree.commit("other.txt")
+    cut_off(yard, agent)
+    landed, name = yard.repo.head(), "new/file.txt" if how == "in the place of a new file" else "src/app.txt"
+    stage(yard.repo, name, "mine\n") if how == "staged" else yard.repo.write(name, "mine\n")
+
+    for _ in range(2):
+        verdict = other.land().verdict
+        assert verdict.outcome is Outcome.OVERLAP
+        assert name in verdict.message
+        assert "checkout HEAD -- FILE" in (verdict.hint or "")
+        assert (yard.repo.head(), (yard.repo.path / name).read_text()) == (landed, "mine\n")
+        # The rest is there as it landed, so that no commit can undo it.
+        assert {line[3:] for line in yard.repo.git("status", "--porcelain", "-uall").splitlines()} == {name}
+
+    yard.repo.git("checkout", "HEAD", "--", name)
+    assert other.land().verdict.outcome is Outcome.LANDED
+    assert yard.repo.status() == ""
+    assert not finish_record.is_unsettled(yard.paths)
+
+
+def test_a_move_killed_while_it_wrote_files_is_completed(yard: Yard, agent: Worker) -> None:
+    cut_off(yard, agent)
+    yard.repo.write("src/app.txt", "one\nTWO\nthree\n")
+    yard.repo.write("new/file.txt", "new\n")
+    (yard.repo.path / "doc/guide.md").unlink()
+    assert agent.land().verdict.already_landed
+    assert yard.repo.status() == ""
+    assert not finish_record.is_unsettled(yard.paths)
+
+
+def test_a_landing_cut_off_is_completed_on_a_branch_begun_meanwhile(yard: Yard, agent: Worker) -> None:
+    cut_off(yard, agent)
+    yard.repo.git("checkout", "--quiet", "-b", "side")
+    assert yard.repo.status() != ""
+    assert agent.land().verdict.already_landed
+    assert (yard.repo.status(), yard.repo.git("branch", "--show-current")) == ("", "side")
+
+
+def test_a_cut_off_landing_is_kept_in_mind_while_git_is_locked_out(
+    yard: Yard, agent: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_target, "_INDEX_WAIT", 0.1)
+    cut_off(yard, agent)
+    lock = yard.repo.path / ".git/index.lock"
+    lock.touch()
+    other = yard.worker("other")
+    other.tree.commit("other.txt")
+    verdict = other.land().verdict
+    assert (verdict.outcome, "index.lock" in verdict.message) == (Outcome.OVERLAP, True)
+    lock.unlink()
+    assert other.land().verdict.outcome is Outcome.LANDED
+    assert yard.repo.status() == ""
+
+
 @pytest.mark.parametrize(
     "content", ["", "null", '{"target": 5}', '{"target": "main", "old": "x", "new": "y", "checkout": "/"}']
 )
