@@ -53,8 +53,11 @@ def replace_environment(environment: dict[str, str], patch: pytest.MonkeyPatch) 
         patch.setenv(name, value)
 
 
-def restore_interrupts() -> None:
-    """Let an interrupt reach the programs of the tests, also when the run itself was started with interrupts ignored."""
+@pytest.fixture(autouse=True)
+def interrupts_arrive() -> None:
+    """An interrupt reaches the programs of a test, though the run may have been started with interrupts ignored, and a
+    command that was run in this process before may have ended with them ignored.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
@@ -64,7 +67,6 @@ def restore_interrupts() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def guard_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For what is made once per session, such as the template repository."""
-    restore_interrupts()
     with pytest.MonkeyPatch.context() as patch:
         replace_environment(guarded_environment(tmp_path_factory.mktemp("session-home")), patch)
         yield

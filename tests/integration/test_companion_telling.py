@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -423,12 +424,15 @@ def test_a_start_that_died_is_noticed_though_no_launcher_of_it_ever_ran(stage: O
 
 
 def test_a_notification_command_that_hangs_delays_neither_status_nor_notices(stage: Orchestra) -> None:
-    stage.configure('notify_command = "sleep 20"\n')
+    is_over = stage.repo.path.parent / "over"
+    command = f"while [ ! -e {shlex.quote(str(is_over))} ]; do sleep 0.05; done"
+    stage.configure(f"notify_command = {json.dumps(command)}\n")
     with companion(stage, ONE) as link:
         one = link.start("fail: 3", "one")
         link.notice(one, "failed")
         two = link.start("fail: 4", "two")
-        link.until(lambda message: message.get("event") == "notice" and message["agentId"] == two, deadline=15.0)
+        link.until(lambda message: message.get("event") == "notice" and message["agentId"] == two)
+        is_over.touch()
 
 
 def test_ended_by_a_signal_it_leaves_no_process_and_no_lock(stage: Orchestra, link: Companion) -> None:
