@@ -124,7 +124,10 @@ def pointers_agree(site: Site) -> Iterator[Finding]:
         )
         if backed:
             continue
-        other = mended_admin(site, slot.path)
+        other, lost = mended_admin(site, slot.path), lost_entry(site, slot.path)
+        if other is None and admin is not None and not os.path.lexists(admin):
+            yield _entry_is_gone(site, slot.path, lost)
+            continue
         yield Finding(
             code="slot-pointers",
             severity=Severity.PROBLEM,
@@ -135,6 +138,41 @@ def pointers_agree(site: Site) -> Iterator[Finding]:
             subject=slot.path.name,
             place=slot.path,
         )
+
+
+def _entry_is_gone(site: Site, slot: Path, lost: tuple[Path, str] | None) -> Finding:
+    by_hand = (
+        f"Copy what you need out of {slot}, then move it away; `git -C {site.paths.root} worktree add` makes a new one."
+    )
+    return Finding(
+        code="slot-entry-gone",
+        severity=Severity.PROBLEM,
+        what=f"Git's entry for {slot.name} is gone, so git does not work in it"
+        + ("." if lost else ", and which branch it was on is not beyond doubt."),
+        safe="Its files and all commits are in order; what was staged, or a rebase in progress, went with the entry.",
+        mend="side-agents doctor --repair" if lost else by_hand,
+        repair=f"write the entry anew, on {lost[1]}; no file in {slot.name} is touched" if lost else None,
+        subject=slot.name,
+        place=slot,
+    )
+
+
+def lost_entry(site: Site, slot: Path) -> tuple[Path, str] | None:
+    """Where a slot's vanished entry was, and the branch of the agent it belongs to; None when there is any doubt."""
+    admin = git_registration.named_by(slot)
+    if admin is None or admin.parent != site.common_dir / "worktrees" or os.path.lexists(admin) or site.state is None:
+        return None
+    taken = [each for each in site.registrations if each.worktree == slot]
+    others = [each.path for each in site.slots if each.path != slot and _names(each.path, (admin,))]
+    branches = {each.branch for each in site.state.agents.values() if each.worktree_path == str(slot)}
+    branch = branches.pop() if len(branches) == 1 else None
+    git = Git(site.paths.root)
+    if taken or others or branch is None or not git.branch_exists(branch):
+        return None
+    # What a worktree has of its own in git's configuration, such as a sparse checkout, went with the entry.
+    own_settings = git.run("config", "--bool", "extensions.worktreeConfig", check=False).text == "true"
+    held = any(entry.branch == branch for entry in git.worktrees())
+    return None if own_settings or held else (admin, branch)
 
 
 def is_of_another_repository(site: Site, admin: Path | None) -> bool:

@@ -25,7 +25,10 @@ def run(job: Job, command: str) -> tuple[Reason | None, tuple[str, ...]]:
     try:
         done = proc.run(argv, cwd=job.slot.directory, env=environment, deadline=timeout, check=False)
     except DeadlineError as error:
-        return _failed(command, f"did not end within {timeout:g} s"), _tail(error.stderr)
+        how = f"did not end within {timeout:g} s"
+        if error.returncode == 0:
+            how = f"ended, but what it had left running kept its output open for {timeout:g} s and was ended"
+        return _failed(command, how), _tail(error.stderr)
     if done.returncode == 0:
         return None, ()
     how = f"exited with {done.returncode}" if done.returncode > 0 else f"was ended by signal {-done.returncode}"

@@ -106,6 +106,20 @@ def _pointers(site: Site, finding: Finding) -> str:
     return f"{slot.name} is a worktree again"
 
 
+def _entry(site: Site, finding: Finding) -> str:
+    slot = _place(finding)
+    lock = site.common_dir / "side-agents-worktrees.lock"
+    with fs.locked(lock, purpose="writing a slot's entry anew", timeout=_LOCK_WAIT):
+        lost = doctor_repository.lost_entry(Site(site.context), slot)
+        if lost is None:
+            raise RefusedError(f"{slot.name} was left as it is: which branch it was on is no longer beyond doubt.")
+        admin, branch = lost
+        draft = git_registration.prepare(admin, branch, slot)
+        Git(slot).run("read-tree", "HEAD", env={"GIT_DIR": str(draft)})
+        fs.move(draft, admin)
+    return f"{slot.name} is a worktree again, on {branch}"
+
+
 def _lease_back(site: Site, finding: Finding) -> str:
     record = site.context.registry.read().agents.get(finding.subject)
     slot = _place(finding)
@@ -236,6 +250,7 @@ _ACTS: dict[str, Callable[[Site, Finding], str]] = {
     "exclude-block": _excludes,
     "registration-stale": _prune,
     "slot-pointers": _pointers,
+    "slot-entry-gone": _entry,
     "lease-missing": _lease_back,
     "lease-orphan": _lease_off,
     "window-left": _window,

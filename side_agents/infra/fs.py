@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from side_agents.errors import BusyError, ConflictError, StateError
@@ -114,7 +116,8 @@ def append_line(path: Path, line: str, *, mode: int = 0o600) -> None:
 def read_json(path: Path) -> object | None:
     """The value in a JSON file, None when there is no file. Raises StateError when it cannot be read or parsed."""
     try:
-        value: object = json.loads(path.read_bytes())
+        with _open_regular(path) as file:
+            value: object = json.loads(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -293,7 +296,7 @@ def _ends_in_a_torn_line(handle: int) -> bool:
 
 def _read(path: Path, offset: int | None, limit: int) -> bytes:
     try:
-        with path.open("rb", buffering=0) as file:
+        with _open_regular(path) as file:
             start = max(0, os.fstat(file.fileno()).st_size - limit) if offset is None else offset
             file.seek(start)
             return file.read(limit)
@@ -301,6 +304,20 @@ def _read(path: Path, offset: int | None, limit: int) -> bytes:
         return b""
     except OSError as error:
         raise StateError(f"{path} could not be read ({error.strerror}).") from error
+
+
+def _open_regular(path: Path) -> FileIO:
+    """A file to read from; a pipe in its place, which a plain open would wait for, is a StateError."""
+    # Unbuffered, and a short read is no concern: these are files.
+    file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115 - Path.open takes no opener
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise StateError(f"{path} is no regular file; it was left as it is.")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _write_hint(error: OSError) -> str | None:

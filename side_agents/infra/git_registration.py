@@ -65,6 +65,19 @@ def point(admin: Path, worktree: Path) -> None:
     fs.replace(worktree / ".git", os.fsencode(f"gitdir: {admin}\n"), mode=0o644)
 
 
+def prepare(admin: Path, branch: str, worktree: Path) -> Path:
+    """Everything but the index of an entry for a worktree that lost its own, in a folder beside it, to be moved there.
+
+    Raises StateError. What a killed one left is begun anew.
+    """
+    draft = admin.with_name(f".side-agents-{admin.name}")
+    fs.make_private_dir(draft)
+    fs.replace(draft / "HEAD", os.fsencode(f"ref: refs/heads/{branch}\n"), mode=0o644)
+    fs.replace(draft / "commondir", "../..\n", mode=0o644)
+    fs.replace(draft / "gitdir", os.fsencode(f"{worktree / '.git'}\n"), mode=0o644)
+    return draft
+
+
 def _read(admin: Path) -> Registration | None:
     text = os.fsdecode(fs.read_slice(admin / "gitdir", 0, _LIMIT)).strip("\n")
     if not text.endswith("/.git"):

@@ -216,6 +216,13 @@ def cut_pointer(stage: Orchestra) -> None:
     (lease_folder(stage) / ".git").write_text("gitdir: /nowhere/at/all\n")
 
 
+def vanished_entry(stage: Orchestra) -> None:
+    record = stage.start("say: hi")
+    stage.eventually_idle(record.id)
+    slot = Path(record.worktree_path or "")
+    shutil.rmtree(stage.repo.path / ".git/worktrees" / slot.name)
+
+
 def large_log(stage: Orchestra) -> None:
     lease_folder(stage)
     path = stage.meta / "runtime" / next(iter(stage.records)) / "backlog.log"
@@ -233,6 +240,7 @@ REPAIRED: dict[str, list[Callable[[Orchestra], None]]] = {
     "lease-missing": [missing_lease],
     "registration-stale": [deleted_slot],
     "slot-pointers": [renamed_slot, cut_pointer],
+    "slot-entry-gone": [vanished_entry],
     "log-large": [large_log],
 }
 CASES = [(code, fault) for code, faults in REPAIRED.items() for fault in faults]
@@ -292,6 +300,31 @@ def test_a_slot_that_was_copied_is_not_given_the_entry_of_the_first(stage: Orche
     finding = one(stage, "slot-pointers")
     assert (finding.subject, finding.repairable) == (copy.name, False)
     assert Repository(slot).status() == ""
+
+
+def test_work_in_a_slot_whose_entry_vanished_is_all_there_again(stage: Orchestra) -> None:
+    record = stage.start("commit: early.txt words\nsay: hi")
+    stage.eventually_idle(record.id)
+    slot = Repository(Path(record.worktree_path or ""))
+    slot.write("late.txt", "not committed\n")
+    slot.git("add", "late.txt")
+    head = slot.head()
+    shutil.rmtree(stage.repo.path / ".git/worktrees" / slot.path.name)
+    assert slot.path.name in one(stage, "slot-entry-gone").what
+
+    mend(stage, "slot-entry-gone")
+
+    assert (slot.head(), slot.git("branch", "--show-current")) == (head, record.branch)
+    assert slot.status() == "?? late.txt"
+
+
+def test_of_a_vanished_entry_without_a_record_the_branch_is_not_guessed(stage: Orchestra) -> None:
+    slot = lease_folder(stage)
+    with stage.context.registry.transaction("test") as state:
+        state.agents.clear()
+    shutil.rmtree(stage.repo.path / ".git/worktrees" / slot.name)
+    finding = one(stage, "slot-entry-gone")
+    assert (finding.repairable, "Copy what you need" in finding.mend) == (False, True)
 
 
 def test_a_stale_entry_with_staged_work_is_not_pruned(stage: Orchestra) -> None:

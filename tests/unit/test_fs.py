@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -408,3 +409,14 @@ def test_the_previous_content_is_kept_where_hard_links_do_not_exist(
     fs.keep_previous(file, backup)
     assert backup.read_text() == "three"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "state.bak"]
+
+
+@pytest.mark.parametrize(
+    "read", [fs.read_json, lambda path: fs.read_slice(path, 0, 10), lambda path: fs.read_tail(path, 10)]
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StateError, match="no regular file"):
+        read(tmp_path / "pipe")
