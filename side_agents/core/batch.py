@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from side_agents import names
-from side_agents.errors import NotFoundError, UsageError
-from side_agents.infra import text
+from side_agents.errors import NotFoundError, StateError, UsageError
+from side_agents.infra import fs, text
 
 LIMIT = 200
 TASK_KEY = "task"
 _NOTHING = "Nothing was started."
+_TEMPLATE_BYTES = 1 << 20
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIELD = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}")
 _TEMPLATE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -84,17 +85,23 @@ def _pair(given: str, option: str, form: str) -> tuple[str, str]:
 
 
 def read_template(folder: Path, name: str) -> str:
-    """A template's text. Raises NotFoundError, which names those that are there, and UsageError for an odd name."""
+    """A template's text. Raises NotFoundError, which names those that are there, and UsageError for an odd name and for
+    a text that cannot be read or has no end.
+    """
     if not _TEMPLATE_NAME.fullmatch(name):
         raise UsageError(f"{text.one_line(name, 60)!r} cannot be the name of a template. {_NOTHING}")
+    path = folder / f"{name}.md"
+    if not path.exists():
+        known = sorted(each.stem for each in folder.glob("*.md")) if folder.is_dir() else []
+        hint = f"There are: {', '.join(known)}." if known else f"Templates are files such as {path}."
+        raise NotFoundError(f"There is no template called {name}. {_NOTHING}", hint=hint)
     try:
-        return (folder / f"{name}.md").read_bytes().decode("utf-8", "surrogateescape").strip("\n")
-    except FileNotFoundError as error:
-        known = sorted(path.stem for path in folder.glob("*.md")) if folder.is_dir() else []
-        hint = f"There are: {', '.join(known)}." if known else f"Templates are files such as {folder / (name + '.md')}."
-        raise NotFoundError(f"There is no template called {name}. {_NOTHING}", hint=hint) from error
-    except OSError as error:
-        raise UsageError(f"The template {name} cannot be read: {error.strerror}. {_NOTHING}") from error
+        content = fs.read_slice(path, 0, _TEMPLATE_BYTES + 1)
+    except StateError as error:
+        raise UsageError(f"The template {name} cannot be read: {error.message} {_NOTHING}") from error
+    if len(content) > _TEMPLATE_BYTES:
+        raise UsageError(f"The template {name} is longer than {_TEMPLATE_BYTES >> 20} MiB. {_NOTHING}")
+    return content.decode("utf-8", "surrogateescape").strip("\n")
 
 
 def expand(

@@ -200,3 +200,9 @@ def _slowly(work: Callable[[int], int]) -> Callable[[int], int]:
         return work(number)
 
     return slow
+
+
+def test_a_template_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "huge.md").write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(UsageError, match="longer than 1 MiB"):
+        read_template(tmp_path, "huge")
