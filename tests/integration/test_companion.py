@@ -81,7 +81,7 @@ def test_x19_a_bare_interrupt_of_an_idle_agent_does_not_make_a_wait_hang(stage: 
 
 def test_u34_u35_prefixes_go_through_to_the_agent(stage: Orchestra, link: Companion) -> None:
     agent = link.start("sleep: 60")
-    link.until(lambda _: stage.row(agent).turn_open)
+    eventually(lambda: stage.row(agent).turn_open, SLOW)
     assert link.good("agent-send", id=agent, prompt="!say: stopped")["delivery"] in ("submitted", "queued")
     eventually(lambda: "say: stopped" in stage.messages(stage.row(agent)), SLOW)
     stage.eventually_idle(agent)
