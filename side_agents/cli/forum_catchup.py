@@ -128,11 +128,15 @@ def _write_end(plan: dict[str, Any], receipts: list[str], *, is_kept: bool, as_j
     if as_json:
         _write_line({"type": "end", **plan, "acknowledged": not is_kept, "receiptIds": receipts})
     elif is_kept:
-        click.echo(f"{plan['postCount']} posts; nothing counts as read. The plan is {plan['planId']}.")
+        click.echo(
+            f"{forum_text.count_posts(plan['postCount'])}; nothing counts as read. The plan is {plan['planId']}."
+        )
         for receipt in receipts:
             click.echo(f"  side-agents forum catchup ack {plan['planId']} {receipt}")
     else:
-        click.echo(f"{plan['postCount']} posts are read." if plan["postCount"] else "Nothing is new to you.")
+        click.echo(
+            f"Read: {forum_text.count_posts(plan['postCount'])}." if plan["postCount"] else "Nothing is new to you."
+        )
 
 
 def _acknowledge(api: Api, plan_id: str, receipt: str) -> None:

@@ -81,7 +81,7 @@ def read_post(post_id: str, state: Path | None, as_json: bool) -> int:
         thread_id = worker.call(lambda api: api.ask("GET", f"/v1/posts/{post_id}"))["threadId"]
         body = {"throughPostId": post_id}
         done = worker.call(lambda api: api.ask("POST", f"/v1/threads/{thread_id}/read", body=body))
-    left = f"{done['unreadCount']} posts of {safe_line(thread_id)} are new to you."
+    left = f"New to you in {safe_line(thread_id)}: {forum_text.count_posts(done['unreadCount'])}."
     return answer(as_json, {"threadId": thread_id, **done}, lambda: click.echo(left))
 
 

@@ -34,13 +34,18 @@ def write_post(post: View) -> None:
         click.echo(f"  {safe_line(file['id'])}  {safe_line(str(file['name']))}  {file['size']} bytes")
 
 
+def count_posts(count: int) -> str:
+    """ "1 post", "2 posts"."""
+    return f"{count} post{'' if count == 1 else 's'}"
+
+
 def write_threads(threads: Sequence[View]) -> None:
     """Print one line for each thread, or that there is none."""
     for each in threads:
         unread = click.style(f"{each['unreadCount']} new", fg="cyan") if each["unreadCount"] else ""
         marks = ", ".join(name for name in ("watching", "involved", "muted") if each[name])
         title = click.style(safe_line(each["title"], _TITLE), bold=True)
-        parts = (each["id"], safe_line(each["subforum"]), title, f"{each['postCount']} posts", unread, marks)
+        parts = (each["id"], safe_line(each["subforum"]), title, count_posts(each["postCount"]), unread, marks)
         click.echo("  ".join(part for part in parts if part))
     if not threads:
         click.echo("No threads.")
