@@ -273,7 +273,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
         return None
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--metadata is not valid JSON: {error}. Nothing was changed.") from error
     if not isinstance(data, dict):
         raise UsageError("--metadata must be one JSON object. Nothing was changed.")

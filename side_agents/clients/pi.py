@@ -98,7 +98,7 @@ def version(program: Path) -> str | None:
     for folder in program.resolve().parents[:_PACKAGE_DEPTH]:
         try:
             about = json.loads((folder / "package.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(about, dict) and about.get("name") in _PACKAGES:
             return str(about.get("version"))
@@ -125,7 +125,7 @@ def _session_id(file: Path) -> str | None:
     header = fs.read_slice(file, 0, _HEADER_LIMIT).partition(b"\n")[0]
     try:
         value = json.loads(header)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     found = value.get("id") if isinstance(value, dict) else None
     return found if isinstance(found, str) else None

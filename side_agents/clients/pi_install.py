@@ -174,7 +174,7 @@ def _values(text: str | None) -> dict[str, Any]:
     found = _VALUES.search(text or "")
     try:
         values = json.loads(found[1]) if found else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 

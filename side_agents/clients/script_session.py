@@ -188,7 +188,7 @@ def _ends_of(path: str) -> tuple[Entry, str | None]:
 def _parse(line: bytes) -> Entry | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
 

@@ -144,7 +144,10 @@ def _bring_up_to_date(job: Job, facts: Facts) -> Finished | None:
     verb = update_verb(job.policy)
     if done.state is UpdateState.FAILED:
         why = f"The {verb} of {facts.own_branch} failed and was undone; nothing landed. Git says: {done.words}"
-        return stopped(facts, Reason(Outcome.NOT_MOVED, why))
+        hint = (
+            f"No {verb} is in progress any more, whatever git says of going on. Put that right, then run finish again."
+        )
+        return stopped(facts, Reason(Outcome.NOT_MOVED, why, hint))
     go_on = "git commit --no-edit" if verb == "merge" else "GIT_EDITOR=true git rebase --continue"
     reason = Reason(
         Outcome.CONFLICT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from side_agents.core import finish_check
@@ -42,7 +43,7 @@ def open_request(job: Job, facts: Facts) -> Finished:
     except CommandFailedError as error:
         words = error.stderr.strip() if isinstance(error, GitError) else ""
         why = f"The push to {remote} failed: {words or error.message}"
-        return stopped(facts, Reason(Outcome.NOT_MOVED, why, "The work is committed; push it when that is possible."))
+        return stopped(facts, Reason(Outcome.NOT_MOVED, why, _after_push(job, remote, words or error.message)))
     return _request(job, facts, remote)
 
 
@@ -99,6 +100,17 @@ def _call(job: Job, program: Path, facts: Facts) -> Completed:
         return proc.run([program, *argv], cwd=job.slot.directory, env=environment, deadline=_DEADLINE, check=False)
     except CommandFailedError as error:
         return Completed((str(program),), 1, b"", error.message.encode("utf-8", "surrogateescape"))
+
+
+def _after_push(job: Job, remote: str, words: str) -> str:
+    if "non-fast-forward" not in words and "fetch first" not in words:
+        return "The work is committed; push it when that is possible."
+    git, branch = f"git -C {shlex.quote(str(job.slot.directory))}", job.subject.branch
+    return (
+        f"{remote} has other commits on {branch}: `{git} fetch {remote} {branch}`, then `git log HEAD..FETCH_HEAD` there. "
+        f"If they are only an earlier state of this work, as after a rebase: `{git} push --force-with-lease {remote} {branch}`; do not "
+        "pull. Then run finish again."
+    )
 
 
 def _shown(url: str) -> str:

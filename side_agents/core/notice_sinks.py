@@ -132,7 +132,7 @@ def _holds(path: Path, number: int, agent_id: str) -> bool:
     for line in fs.read_tail(path, 64 * 1024).split(b"\n"):
         try:
             data = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(data, dict) and (data.get("seq"), data.get("agentId")) == (number, agent_id):
             return True

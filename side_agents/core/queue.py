@@ -9,7 +9,6 @@ goes back to its old place in the order. ``NNNN.failed.json`` could not be start
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
@@ -164,7 +163,7 @@ def _read(path: Path) -> Entry | None:
     if match is None:
         return None
     try:
-        data = json.loads(path.read_bytes())
+        data: Any = fs.read_json(path)
         claimer = data.pop("claimer", None)
         return Entry(
             **{**data, "request": StartRequest(**data["request"])},
@@ -172,5 +171,5 @@ def _read(path: Path) -> Entry | None:
             state=match[2] or WAITING,
             claimer=ProcessRef(**claimer) if claimer else None,
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (StateError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -80,7 +80,10 @@ def require_own(slot: Git, common_dir: Path) -> None:
         layout = find_layout(slot.directory)
     same = layout is not None and layout.worktree_top == Path(os.path.realpath(slot.directory))
     if layout is None or not same or not layout.is_linked or layout.common_dir != common_dir:
-        raise RefusedError(f"{slot.directory} is not a worktree of this repository (any more). Nothing was changed.")
+        raise RefusedError(
+            f"{slot.directory} is not a worktree of this repository (any more). Nothing was changed.",
+            hint="Commits are on the agent's branch. `side-agents doctor` says what became of the folder and what to do.",
+        )
 
 
 def default_branch(git: Git, main_top: Path) -> str | None:

@@ -375,6 +375,22 @@ def test_a_nested_request_pushes_the_parents_branch_first(yard: Yard, forge: Rep
     assert forge.git("rev-parse", inner.branch) == inner.tree.head()
 
 
+def test_a_branch_rebased_after_an_earlier_push_is_told_the_way_out(
+    yard: Yard, forge: Repository, tmp_path: Path
+) -> None:
+    yard = with_programs(yard, tmp_path)
+    agent = yard.worker("fix")
+    agent.tree.commit("a.txt")
+    agent.land(policy=FinishPolicy.PR)
+    agent.tree.git("commit", "--quiet", "--amend", "-m", "another")
+    verdict = agent.land(policy=FinishPolicy.PR).verdict
+    assert verdict.outcome is Outcome.NOT_MOVED
+    assert f"push --force-with-lease origin {agent.branch}" in (verdict.hint or "")
+    agent.tree.git("push", "--quiet", "--force-with-lease", "origin", agent.branch)
+    assert agent.land(policy=FinishPolicy.PR).verdict.outcome is Outcome.PUSHED
+    assert forge.git("rev-parse", agent.branch) == agent.tree.head()
+
+
 def test_without_a_program_the_push_is_reported(yard: Yard, forge: Repository, tmp_path: Path) -> None:
     yard = with_programs(yard, tmp_path)
     agent = yard.worker("fix")

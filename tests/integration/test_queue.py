@@ -266,9 +266,10 @@ def test_entries_that_cannot_be_read_are_kept_and_hinder_nobody(stage: Orchestra
     folder = stage.context.paths.queue
     entry_of(stage)
     (folder / "0000.json").write_text("{")
+    (folder / "0005.json").write_text("[" * 100_000)
     (folder / "note.txt").write_text("mine")
     assert len(queue_runner.drain(stage.context)) == 1
-    assert {path.name for path in folder.iterdir()} == {"0000.json", "note.txt", "last"}
+    assert {path.name for path in folder.iterdir()} == {"0000.json", "0005.json", "note.txt", "last"}
     with pytest.raises(NotFoundError):
         queue.find(stage.context, "q7")
 

@@ -167,6 +167,6 @@ def _busy(state: Path, owner: Owner) -> BusyError:
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
