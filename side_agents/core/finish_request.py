@@ -108,8 +108,8 @@ def _after_push(job: Job, remote: str, words: str) -> str:
     git, branch = f"git -C {shlex.quote(str(job.slot.directory))}", job.subject.branch
     return (
         f"{remote} has other commits on {branch}: `{git} fetch {remote} {branch}`, then `git log HEAD..FETCH_HEAD` there. "
-        f"If they are only an earlier state of this work, as after a rebase: `{git} push --force-with-lease {remote} {branch}`; do not "
-        "pull. Then run finish again."
+        "If they are only an earlier state of this work, as after a rebase: "
+        f"`{git} push --force-with-lease {remote} {branch}`; do not pull. Then run finish again."
     )
 
 
