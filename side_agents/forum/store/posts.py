@@ -56,7 +56,7 @@ class Turn:
 # The join is CROSS to keep the loops in this order: posts by their index, then one author each.
 _SELECT = """
 SELECT p.created_seq, p.id, p.thread_id, p.author_id, g.name, p.session_id, p.reply_to, p.body, p.metadata, p.provenance,
-  p.created_at, p.redacted_at
+  p.created_at, p.redacted_at, EXISTS(SELECT 1 FROM attachment a WHERE a.post_id = p.id)
 FROM post p CROSS JOIN agent g ON g.id = p.author_id"""
 
 
@@ -124,4 +124,7 @@ def redact(db: Connection, post: str, at: int) -> None:
 
 
 def _row(db: Connection, row: tuple[Any, ...]) -> PostRow:
-    return PostRow(*(*row, attachments.of_post(db, row[1])))
+    *columns, has_attachments = row
+    # Most posts have none, and a page has many posts.
+    files = attachments.of_post(db, row[1]) if has_attachments else ()
+    return PostRow(*(*columns, files))
