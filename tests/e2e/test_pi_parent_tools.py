@@ -49,6 +49,24 @@ def test_i8_several_starts_in_one_message_then_wait_check_and_send(parent: Paren
     assert parent.model.requests("a second\nmessage 你好 🙂")[0]["userTexts"][-1] == "-- a second\nmessage 你好 🙂"
 
 
+def call_eight(parent: ParentPi, number: int) -> None:
+    """One message of the model with eight calls; returns when Pi has written all answers."""
+    first, *others = ['agent-check {"id": "alpha"}', 'agent-wait-any {"ids": ["alpha"]}'] * 4
+    parent.paste(f"TOOL: {first}\n" + "".join(f"ALSO: {other}\n" for other in others) + f"SAY: round {number} over")
+    parent.sees(f"round {number} over")
+    eventually(lambda: len(parent.tool_results("agent-wait-any")) == 4 * number, WAIT)
+
+
+def test_rounds_of_eight_calls_in_one_message_are_all_clean(parent: ParentPi) -> None:
+    parent.calls_tool("agent-start", {"description": "SAY: ready", "branchHint": "alpha"})
+    parent.agent("alpha")
+    for number in range(1, 15):
+        call_eight(parent, number)
+    answers = [*parent.tool_results("agent-check"), *parent.tool_results("agent-wait-any")]
+    assert len(answers) == 14 * 8
+    assert [answer for answer in answers if not answer["ok"] or answer["agent"]["id"] != "alpha"] == []
+
+
 def test_i7_i9_unknown_ids_and_missing_arguments_are_answers_and_nothing_breaks(parent: ParentPi) -> None:
     unknown = parent.calls_tool("agent-check", {"id": "nobody"})
     assert (unknown["ok"], "nobody" in unknown["error"]) == (False, True)
