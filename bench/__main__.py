@@ -18,6 +18,7 @@ GROUPS = {
     "idle": "what a waiter and ten idle agents cost",
     "companion": "tool calls, notices and idle cost of a session's companion",
     "journal": "one event appended by a hook",
+    "forum": "posts, wake-ups, search, pages and memory of the forum",
 }
 
 
