@@ -1,6 +1,7 @@
 """One participant's action in a process of its own, which may be told to die at a failpoint.
 
-``python -m tests.integration.forum_worker_child FOLDER ORIGIN NAME ACTION [FAILPOINT]`` prints one line of JSON. With
+``python -m tests.integration.forum_worker_child FOLDER ORIGIN NAME ACTION [FAILPOINT]`` prints one line of JSON; an action
+may have an argument: ``compact:entry-2``. With
 ``--nursery FOLDER`` it reads such arguments as JSON lines and carries each out in a fork of itself, which has everything
 loaded already: a hundred processes in the time of ten.
 """
@@ -12,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +42,23 @@ def retry(worker: Worker) -> Any:
     return [worker.retry(each["id"], confirm=lambda _: True).posted is not None for each in pending]
 
 
-def compact(worker: Worker) -> Any:
-    return worker.compact(entry_id="entry-1", label="a")["agentId"]
+def say(worker: Worker, spoken: str) -> Any:
+    """Make sure of ``THREAD:WORDS`` whatever became of it before: what is kept is sent again, what is there is not repeated."""
+    thread, words = spoken.split(":", 1)
+    if not all(retry(worker)):
+        return False
+    there = worker.call(lambda api: api.posts(thread, cursor=None, limit=100, max_bytes=100_000)).posts
+    if words in [post["body"] for post in there]:
+        return True
+    return worker.publish(policy.draft(body=words, thread_id=thread), origin="model").posted is not None
 
 
-def collect(worker: Worker) -> Any:
-    found = worker.wait(after=None, seconds=0)
+def compact(worker: Worker, entry: str = "entry-1") -> Any:
+    return worker.compact(entry_id=entry, label="a")["agentId"]
+
+
+def collect(worker: Worker, after: str | None = None) -> Any:
+    found = worker.wait(after=after, seconds=0)
     failpoints.reach("E3")
     return [each["sequence"] for each in found.references]
 
@@ -75,18 +88,20 @@ def hold(worker: Worker) -> Any:
     return None
 
 
-ACTIONS: dict[str, Callable[[Worker], Any]] = {
-    each.__name__: each for each in (register, publish, retry, compact, collect, change, spawn, hold)
+ACTIONS: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (register, publish, retry, say, compact, collect, change, spawn, hold)
 }
 
 
 def main(folder: str, origin: str, name: str, action: str, failpoint: str = "") -> None:
     with Place(Path(folder), origin).worker(name, registered=False) as worker:
         failpoints.arm(failpoint)
-        print(json.dumps(ACTIONS[action](worker)), flush=True)
+        word, *argument = action.split(":", 1)
+        print(json.dumps(ACTIONS[word](worker, *argument)), flush=True)
 
 
 def nursery(folder: str) -> None:
+    import_module("side_agents.forum.client.http")
     # Once through everything, so that it is loaded; the threads of it are gone when this returns.
     with Place(Path(folder)).worker("warm") as worker:
         add_subforum(worker)

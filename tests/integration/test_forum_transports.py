@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +24,7 @@ from side_agents.forum.client.transport import Request, Signal, Transport
 from side_agents.forum.client.worker import Worker
 from side_agents.forum.service.forum import Forum
 from side_agents.forum.store.database import Database
-from tests.support.forum import ORIGIN, check
+from tests.support.forum import ORIGIN, check, register, subforum
 from tests.support.forum_client import (
     INSTALLATION,
     Place,
@@ -51,6 +54,52 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         with served(forum) as origin:
             yield Place(tmp_path, origin)
         check(forum)
+
+
+LIFE = """
+import json, sys
+from pathlib import Path
+programs = []
+starting = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+sys.addaudithook(lambda event, _: programs.append(event) if event in starting else None)
+from side_agents.forum.client import policy, worker
+from side_agents.forum.client.host import HostFacts
+from side_agents.forum.client.settings import settings_from
+state, database, origin = sys.argv[1:]
+free = settings_from({"serverUrl": origin, "postingMode": "autonomous", "autonomousSubforums": ["lab"]})
+with worker.Worker.open(
+    Path(state), facts=HostFacts(kind="test", session_id="s"), purpose="test", defaults=lambda: free,
+    transport_to=lambda origin: worker.transport_to(origin, Path(database)),
+) as me:
+    me.ensure_identity("a")
+    posted = me.publish(policy.draft(body="hello", subforum="lab", title="t"), origin="model").posted
+    me.watch(posted.thread_id, watching=True)
+    me.read(posted.thread_id), me.search("hello"), me.wait(after=None, seconds=0)
+    me.compact(entry_id="e", label="a")
+print(json.dumps([programs, sorted(sys.modules)]))
+"""
+
+
+def test_t027_who_talks_to_a_server_loads_no_database_and_starts_no_program(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with Database.open(place.database) as opened:
+        forum = Forum(opened, origin=ORIGIN)
+        subforum(forum, register(forum), "lab")
+        with served(forum) as origin:
+            life = [sys.executable, "-c", LIFE, str(place.state("a")), str(tmp_path / "none.db"), origin]
+            done = subprocess.run(life, capture_output=True, check=False, timeout=60)
+        check(forum)
+    assert done.returncode == 0, done.stderr
+    programs, modules = json.loads(done.stdout)
+
+    assert programs == []
+    assert [
+        name
+        for name in modules
+        if re.match(r"(apsw|sqlite3|_sqlite3)|side_agents\.forum\.(store|service|server)", name)
+    ] == []
+    assert "httpx" in modules
+    assert not (tmp_path / "none.db").exists()
 
 
 def topic(title: str = "A title", body: str = "hello") -> policy.Draft:

@@ -212,7 +212,7 @@ def test_t132_who_waits_in_one_process_is_woken_by_another_within_milliseconds(
     assert min(delays) < 0.5
 
 
-def test_t141_what_a_wait_returned_was_saved_before(project: Project) -> None:
+def test_t138_t141_what_a_wait_for_existing_interests_returned_was_saved_before(project: Project) -> None:
     project.call("reader", "watch")
     with project.open("reader") as reader:
         reader.watch_subforum("lab", watching=True)
@@ -220,6 +220,7 @@ def test_t141_what_a_wait_returned_was_saved_before(project: Project) -> None:
     answer = project.call("reader", "watch", waitSeconds=5)
     saved = read_document(state_of(project.asker("reader")))
 
+    assert len(answer["references"]) == 1
     assert [each["sequence"] for each in saved["references"]] == [each["sequence"] for each in answer["references"]]
     assert saved["collector"]["cursor"] is not None
 

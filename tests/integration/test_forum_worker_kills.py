@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,67 +18,14 @@ from side_agents.forum.client.worker_file import WorkerFile, read_document
 from side_agents.forum.service.forum import Forum
 from side_agents.forum.store import invariants
 from side_agents.forum.store.database import Database
+from tests.integration.forum_stage import CHILD, ROOT, Nursery, Stage, nursery
 from tests.support.forum_client import Place, add_subforum
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["nursery"]
 
 
-CHILD = [sys.executable, "-m", "tests.integration.forum_worker_child"]
-
-
-class Nursery:
-    """Runs actions in processes of their own, quickly."""
-
-    def __init__(self, folder: Path) -> None:
-        self._process = subprocess.Popen(
-            [*CHILD, "--nursery", str(folder)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert json.loads(self._line()) == {"ready": True}
-
-    def __call__(self, *arguments: str) -> tuple[int, str]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(arguments) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._line())
-        return answer["status"], answer["output"]
-
-    def close(self) -> None:
-        self._process.communicate("", timeout=30)
-        assert self._process.returncode == 0
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-
-@pytest.fixture(scope="module")
-def nursery(guard_session: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
-
-
-@dataclass(frozen=True)
-class Stage(Place):
-    """A project whose participants act in processes of their own."""
-
-    nursery: Nursery | None = None
-
-    def run(self, name: str, action: str) -> Any:
-        """An action that comes to its end."""
-        assert self.nursery is not None
-        status, output = self.nursery(str(self.folder), self.origin, name, action, "")
-        assert status == 0, output
-        return json.loads(output)
-
-    def killed(self, name: str, action: str, failpoint: str) -> None:
-        """An action that dies at the failpoint; it leaves a lock that says who died."""
-        assert self.nursery is not None
-        status, output = self.nursery(str(self.folder), self.origin, name, action, failpoint)
-        assert status == -signal.SIGKILL, (failpoint, output)
-        owner = worker_lock.owner_of(self.state(name))
-        assert owner is not None
-        assert not owner.alive
+# All that a post comes by in the forum, but those of several commands in one commit (S17) and of SQLite's own steps (S12, S16).
+FORUM_POINTS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S14", "S15")
 
 
 def start(place: Place, name: str, action: str) -> subprocess.Popen[str]:
@@ -118,6 +62,14 @@ def counts(place: Place) -> dict[str, int]:
             table: forum.database.read(lambda connection, t=table: connection.execute(f"SELECT count(*) FROM {t}").get)
             for table in ("agent", "session", "post", "activity")
         }
+
+
+def authors_of_posts(place: Place) -> list[str]:
+    with Database.open(place.database) as database:
+        found = database.read(
+            lambda connection: connection.execute("SELECT author_id FROM post ORDER BY created_seq").fetchall()
+        )
+    return [str(author) for (author,) in found]
 
 
 @pytest.mark.parametrize("point", ["F1", "F2", "F3", "F4", "F5", "F6"])
@@ -186,10 +138,33 @@ def test_t104_t115_killed_during_a_publication_there_is_one_post_by_its_author_o
 
     assert document(place)["publications"] == []
     assert counts(place)["post"] == before["post"] + was_saved
-    with Database.open(place.database) as database:
-        authors = database.read(lambda connection: connection.execute("SELECT author_id FROM post").fetchall())
     assert author is not None
-    assert authors == ([(author["agentId"],)] if was_saved else [])
+    assert authors_of_posts(place) == ([author["agentId"]] if was_saved else [])
+
+
+@pytest.mark.parametrize(("first", "later"), [("K3", "K4"), ("C2", "K5")])
+def test_t115_killed_at_a_point_of_the_client_and_at_one_of_the_forum_there_is_one_post_by_its_author(
+    place: Stage, first: str, later: str
+) -> None:
+    """The product of both sides: the client dies first and then the forum in the retry, and the other way about; now and
+    then the author is another one by the time of the last retry."""
+    expected = []
+    for number, point in enumerate(FORUM_POINTS):
+        for one, other in ((first, point), (point, later)):
+            identity = document(place)["identity"]
+            assert identity is not None
+            expected.append(identity["agentId"])
+            place.killed("a", "publish", one)
+            # Where the first death left a whole post, the retry does not come to the points of making one.
+            is_replay = one in ("K4", "C2", "S13", "S14", "S15") and other.startswith("S")
+            died = place.dies("a", "retry", other)
+            assert died or is_replay, (one, other)
+            if number % 4 == 0 and one == point:
+                place.run("a", f"compact:entry-{number}")
+            if document(place)["publications"]:
+                assert place.run("a", "retry") == [True], (one, other)
+            assert document(place)["publications"] == [], (one, other)
+            assert authors_of_posts(place) == expected, (one, other)
 
 
 @pytest.mark.parametrize("point", ["E1", "E2", "E3"])

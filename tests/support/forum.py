@@ -1,6 +1,6 @@
 """A forum in a temporary folder, people in it, and the check of all invariants after every test that writes.
 
-Import ``forum_factory`` (and ``forum``) into a test module to use them as fixtures.
+Import ``forum_factory`` (and ``forum``), or ``sound_forums``, into a test module to use them as fixtures.
 """
 
 from __future__ import annotations
@@ -92,6 +92,15 @@ def forum_factory(tmp_path: Path) -> Iterator[ForumFactory]:
 def forum(forum_factory: ForumFactory) -> Forum:
     """One fresh forum."""
     return forum_factory()
+
+
+@pytest.fixture(autouse=True)
+def sound_forums(tmp_path: Path) -> Iterator[None]:
+    """For modules whose tests make projects: at the end of each test, the forums of all its projects are checked."""
+    yield
+    for path in tmp_path.rglob("forum.db"):
+        with Database.open(path) as database:
+            check(Forum(database, origin=ORIGIN))
 
 
 def check(forum: Forum) -> None:

@@ -18,6 +18,7 @@ from side_agents.forum.client.transport import no_answer
 from side_agents.forum.client.worker import Worker
 from side_agents.forum.client.worker_document import secrets_of
 from side_agents.forum.client.worker_file import WorkerFile, read_document
+from tests.support.forum import sound_forums
 from tests.support.forum_client import (
     FREE,
     Losing,
@@ -33,6 +34,8 @@ from tests.support.forum_client import (
     reference,
     scripted_worker,
 )
+
+__all__ = ["sound_forums"]
 
 
 def plan(worker: Worker, place: Place, key: str = "spawn-1", **more: Any) -> ChildPlan:

@@ -19,6 +19,7 @@ from side_agents.forum.client.api import EventPage
 from side_agents.forum.client.collector import BackgroundCollection, Collector, check_after, dismiss, start_over
 from side_agents.forum.client.transport import Signal, cancelled, no_answer
 from side_agents.forum.client.worker_file import WorkerFile
+from tests.support.forum import sound_forums
 from tests.support.forum_client import (
     Place,
     add_subforum,
@@ -31,6 +32,8 @@ from tests.support.forum_client import (
     scripted_worker,
 )
 from tests.support.waiting import eventually
+
+__all__ = ["sound_forums"]
 
 
 @dataclass

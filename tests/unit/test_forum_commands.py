@@ -17,6 +17,7 @@ from side_agents.forum.client.host import NOWHERE, Moment
 from side_agents.forum.client.transport import Request, Response, no_answer
 from side_agents.forum.client.worker import Worker
 from side_agents.forum.client.worker_file import read_document
+from tests.support.forum import sound_forums
 from tests.support.forum_client import (
     AGENT,
     FREE,
@@ -31,6 +32,8 @@ from tests.support.forum_client import (
     known_document,
     scripted_worker,
 )
+
+__all__ = ["sound_forums"]
 
 TOPIC = policy.draft(body="hello", subforum="lab", title="A title")
 REPLY = policy.draft(body="hello", thread_id=THREAD)

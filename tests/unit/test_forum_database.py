@@ -6,6 +6,8 @@ import hashlib
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -285,7 +287,7 @@ class Batch:
         def target() -> None:
             try:
                 self.outcomes[number] = self.database.write(command)
-            except Exception as error:  # noqa: BLE001 - the outcome, whatever it is
+            except BaseException as error:  # noqa: BLE001 - the outcome, whatever it is
                 self.outcomes[number] = error
 
         thread = threading.Thread(target=target)
@@ -312,6 +314,35 @@ def test_t235_i58_sixteen_commands_share_a_commit_and_an_invalid_one_harms_nobod
     assert isinstance(batch.outcomes.pop(7), ValueError)
     assert batch.outcomes == {number: f"as_{number:02}" for number in range(16) if number != 7}
     assert database.read(sessions) == sorted(batch.outcomes.values())
+
+
+def test_i58_however_a_command_ends_its_neighbours_are_told_only_what_is_kept(database: Database) -> None:
+    def ends(connection: Connection) -> None:
+        add_session("as_ended")(connection)
+        raise KeyboardInterrupt
+
+    batch = Batch(database)
+    batch.run([add_session("as_0"), ends, add_session("as_2")])
+
+    assert isinstance(batch.outcomes.pop(1), KeyboardInterrupt)
+    assert batch.outcomes == {0: "as_0", 2: "as_2"}
+    with Database.open(database.path) as another:
+        assert another.read(sessions) == ["as_0", "as_2"]
+    assert database.write(add_session("as_3")) == "as_3"
+
+
+def test_opening_a_database_again_leaves_the_locks_of_those_in_this_process_who_have_it_open(
+    database: Database,
+) -> None:
+    """Without them another process takes itself for the only one, and may remove the log that is written to here."""
+    with Database.open(database.path):
+        opening.check_file(database.path)
+        # The bytes that SQLite locks for as long as a connection uses the log.
+        lock = f"fcntl.lockf(open({str(database.path)!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)"
+        done = subprocess.run(
+            [sys.executable, "-c", f"import fcntl; {lock}"], capture_output=True, check=False, timeout=30
+        )
+    assert b"BlockingIOError" in done.stderr
 
 
 def test_a_batch_is_bounded_so_that_others_get_their_turn(database: Database) -> None:

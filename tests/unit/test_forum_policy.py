@@ -13,6 +13,7 @@ from side_agents.forum.client.host import NOWHERE
 from side_agents.forum.client.policy import Approval, Draft
 from side_agents.forum.client.publication import capture
 from side_agents.forum.client.settings import settings_from
+from tests.support.forum import sound_forums
 from tests.support.forum_client import (
     POST,
     THREAD,
@@ -22,6 +23,8 @@ from tests.support.forum_client import (
     known_document,
     scripted_worker,
 )
+
+__all__ = ["sound_forums"]
 
 TOPIC = policy.draft(body="hello", subforum="lab", title="A title")
 REPLY = policy.draft(body="hello", thread_id=THREAD)

@@ -11,7 +11,10 @@ import pytest
 from side_agents.errors import StateError, UsageError
 from side_agents.forum.client import settings
 from side_agents.forum.client.settings import PostingMode, Settings, check_origin, load_defaults, settings_from
+from tests.support.forum import sound_forums
 from tests.support.forum_client import Place, document, known_document, new_file, scripted_worker
+
+__all__ = ["sound_forums"]
 
 
 def test_t176_the_defaults_are_those_of_the_table_but_for_the_server_which_is_not_needed() -> None:

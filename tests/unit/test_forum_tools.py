@@ -24,9 +24,12 @@ from side_agents.tools import calls, forum_tools
 from side_agents.tools.one_wait import only_wait
 from side_agents.tools.schema_files import schema_of
 from side_agents.tools.table import TOOLS
+from tests.support.forum import sound_forums
 from tests.support.forum_client import FREE, add_subforum, reference
 from tests.support.repositories import Repository
 from tests.support.waiting import eventually
+
+__all__ = ["sound_forums"]
 
 THREAD = ids.ulid("th")
 FORUM = [name for name in TOOLS if name.startswith("forum_")]

@@ -33,7 +33,7 @@ class _Job:
     run: Callable[[apsw.Connection], Any]
     done: Future[Any] = field(default_factory=Future)
     result: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def release(self) -> None:
         if self.error is None:
@@ -115,7 +115,7 @@ class Writer:
                     failpoints.reach("S17")
             failpoints.reach("S11")
             self._connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - nobody may hear of a success that is not durable; the thread goes on
+        except BaseException as error:  # noqa: BLE001 - nobody may hear of a success that is not durable; the thread goes on
             self._lose(batch, error)
             return
         failpoints.reach("S13")
@@ -146,7 +146,7 @@ class Writer:
         self._connection.execute("SAVEPOINT command")
         try:
             job.result = job.run(self._connection)
-        except Exception as error:
+        except BaseException as error:
             if not self._connection.in_transaction:
                 # SQLite has rolled back everything by itself, the neighbours' work too.
                 raise
@@ -154,7 +154,7 @@ class Writer:
             job.error = storage_error(error) if isinstance(error, apsw.Error) else error
         self._connection.execute("RELEASE command")
 
-    def _lose(self, batch: list[_Job], error: Exception) -> None:
+    def _lose(self, batch: list[_Job], error: BaseException) -> None:
         with suppress(apsw.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -163,7 +163,7 @@ class Writer:
             job.error = storage_error(error, lost=True)
 
 
-def storage_error(error: Exception, *, lost: bool = False) -> Exception:
+def storage_error(error: BaseException, *, lost: bool = False) -> BaseException:
     """What a failure of the database means to the one who gave the command; a fault of ours stays what it is."""
     if isinstance(error, apsw.FullError):
         return _because(error, "storage_full", "The disk is full; nothing of this request was kept.")
@@ -174,7 +174,7 @@ def storage_error(error: Exception, *, lost: bool = False) -> Exception:
     return error
 
 
-def _because(cause: Exception, code: str, message: str) -> ForumError:
+def _because(cause: BaseException, code: str, message: str) -> ForumError:
     error = fail(code, message)
     error.__cause__ = cause
     return error
