@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 META_DIR = ".pi/side-agents"
 LEASE_FILE = ".pi/active.lock"
+# What ``infra.fs`` calls a lease while it is being written, and for ever when its writer was killed.
+_LEASE_DRAFT = re.compile(r"\.pi/\.active\.lock\.[0-9]+-[0-9a-f]{12}\.tmp")
 SHARED_PREFIX = "side-agent-"
 
 # Kept out of ``git status`` through the repository's shared info/exclude, which every worktree obeys.
-EXCLUDED = ("/.pi/side-agents/", "/.pi/side-agent-*", "/.pi/active.lock")
+EXCLUDED = ("/.pi/side-agents/", "/.pi/side-agent-*", "/.pi/active.lock", "/.pi/.active.lock.*.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,11 @@ class StatePaths:
 def lease_path(worktree: Path) -> Path:
     """The lease file of a slot."""
     return worktree / LEASE_FILE
+
+
+def is_lease(name: str) -> bool:
+    """Whether a path inside a checkout is that of its lease, finished or not."""
+    return name == LEASE_FILE or _LEASE_DRAFT.fullmatch(name) is not None
 
 
 def user_config(environment: Mapping[str, str], home: Path) -> Path:

@@ -201,8 +201,12 @@ sa_close() {
   trap '' QUIT TSTP
   rm -f "$sa_exports" "$sa_group_file"
   [ -n "$sa_terminal" ] && sa_cook
-  # Leave the alternate screen and every input mode that a client which died may have left on.
-  printf '\033[?1049l\033[?1000l\033[?1002l\033[?1003l\033[?1006l\033[?2004l\033[?1l\033>\033[?25h\033[0m\r\n%s\r\n' "$2"
+  # Leave the alternate screen and every input mode that a client which died may have left on. Leaving a screen twice would
+  # put the cursor into the middle of what the client has left on the other one.
+  if [ -z "$TMUX_PANE" ] || [ "$(tmux display-message -p -t "$TMUX_PANE" '#{alternate_on}' < /dev/null 2> /dev/null)" != 0 ]; then
+    printf '\033[?1049l'
+  fi
+  printf '\033[?1000l\033[?1002l\033[?1003l\033[?1006l\033[?2004l\033[?1l\033>\033[?25h\033[0m\r\n%s\r\n' "$2"
   if [ -n "$sa_terminal" ] && [ "$1" != close ]; then
     sa_drain
     if [ "$1" = keep ]; then

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 TYPE_CHECKING = False  # as in typing, whose import the script agent's start can do without
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from side_agents.clients.interface import Client, SessionStore
+    from side_agents.clients.pi_install import Remark, State
     from side_agents.config import Config
 
 BUILT_IN = ("pi", "script")
@@ -72,3 +75,10 @@ def session_stores() -> dict[str, SessionStore]:
     from side_agents.clients.script_sessions import ScriptSessions
 
     return {"pi": PiSessions(), "script": ScriptSessions()}
+
+
+def pi_extension(environment: Mapping[str, str]) -> tuple[Path, State, tuple[Remark, ...]]:
+    """What `side-agents install pi` has put into the user's Pi: the file, how it stands, and what is wrong with it."""
+    from side_agents.clients import pi_install
+
+    return pi_install.survey(environment)

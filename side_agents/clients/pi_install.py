@@ -22,7 +22,7 @@ from side_agents.errors import RefusedError, StateError
 from side_agents.infra import clock, fs, proc
 
 FILE = "extensions/side-agents.js"
-SKILLS = ("agent-setup", "side-agents")
+SKILLS = ("agent-setup", "forum", "side-agents")
 OLDEST = (0, 73)
 
 _TEMPLATE = "pi/installed.js"
@@ -90,6 +90,17 @@ def inspect(environment: Mapping[str, str]) -> Inspection:
     version = pi.version(program) if program is not None else None
     remarks = (*_of_state(path, state, values), *_of_pi(program, version), *_of_settings(path.parents[1]))
     return Inspection(path, state, Path(loads) if isinstance(loads, str) else None, program, version, remarks)
+
+
+def survey(environment: Mapping[str, str]) -> tuple[Path, State, tuple[Remark, ...]]:
+    """The file, how it stands, and what is wrong with it; nothing is wrong where none is installed. Starts no program."""
+    path = paths.pi_folder(environment) / FILE
+    text = _text(path)
+    values = _values(text)
+    state = _state(text, values, environment)
+    if state is State.ABSENT:
+        return path, state, ()
+    return path, state, (*_of_state(path, state, values), *_of_settings(path.parents[1]))
 
 
 def install(environment: Mapping[str, str]) -> Change:

@@ -78,6 +78,10 @@ class Teller:
                 # Somebody else may just have told it.
                 feed = notice_reader.collect(context, notice_reader.open_feed(context, who))
                 for told in self._fresh(feed.due(clock.now(), self._settle)):
+                    if told.notice.is_start:
+                        # The start has answered that, and the status line shows it.
+                        feed.confirm([told])
+                        continue
                     self._link.event("notice", _view(context, told))
                     if self._acknowledges:
                         self._on_the_way[told.number] = (who, told.change.agent_id)

@@ -44,6 +44,7 @@ MACHINE: tuple[Check[Machine], ...] = (
     Check("git", "It is new enough.", doctor_machine.git_works),
     Check("settings", "They are valid.", doctor_machine.settings_are_valid),
     Check("clients", "They are installed.", doctor_machine.clients_are_there),
+    Check("extension", "If it is installed in Pi, it is up to date.", doctor_machine.extension_is_current),
 )
 REPOSITORY: tuple[Check[Site], ...] = (
     Check("repository", "It has commits to start from.", doctor_repository.has_commits),
@@ -100,7 +101,7 @@ def examine(cwd: Path, environment: Mapping[str, str], *, exact: bool = False) -
                 code="not-a-repository",
                 severity=Severity.PROBLEM,
                 what=machine.outside.message,
-                safe="Only tmux, git, settings and clients were looked at.",
+                safe="Only tmux, git, settings, clients and Pi's extension were looked at.",
                 mend=machine.outside.hint or "Change to a repository and run `side-agents doctor` again.",
                 check="repository",
             )

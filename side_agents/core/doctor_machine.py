@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from side_agents.clients import BUILT_IN, choose_client, find_client
+from side_agents.clients import BUILT_IN, choose_client, find_client, pi_extension
 from side_agents.core.doctor_site import Machine, socket_of
 from side_agents.core.findings import Finding, Severity
 from side_agents.errors import NotFoundError, NotInTmuxError, SideAgentsError, TmuxError, ToolMissingError
@@ -106,6 +106,25 @@ def clients_are_there(machine: Machine) -> Iterator[Finding]:
             yield Finding(code="client", severity=Severity.OK, what=f"{name} is {path}.", subject=name)
     if not wanted and machine.config_error is None:
         yield from _default_client(machine)
+
+
+# They work; that they are not what this installation would write may be just what the user wants.
+_WORKING = ("edited", "elsewhere")
+
+
+def extension_is_current(machine: Machine) -> Iterator[Finding]:
+    """What was installed into Pi is of this installation and all there; it need not be installed."""
+    path, state, remarks = pi_extension(machine.environment)
+    for remark in remarks:
+        yield Finding(
+            code=f"extension-{state}" if state != "current" else "extension-hindered",
+            severity=Severity.NOTE if state in _WORKING else Severity.WARNING,
+            what=f"{path}: {remark.what}",
+            safe="Agents that run, their work and everything else in Pi are not affected.",
+            mend=remark.mend,
+            subject="pi",
+            place=path,
+        )
 
 
 def _default_client(machine: Machine) -> Iterator[Finding]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from side_agents.errors import StateError
 from side_agents.infra import fs
 from side_agents.models import Lease, json_text
-from side_agents.paths import lease_path
+from side_agents.paths import is_lease, lease_path
 
 
 def read(worktree: Path) -> Lease | None:
@@ -30,6 +32,7 @@ def read(worktree: Path) -> Lease | None:
 def take(worktree: Path, lease: Lease) -> bool:
     """Write a new lease; False when the slot has one already, whosever it is."""
     fs.make_private_dir(lease_path(worktree).parent)
+    _remove_drafts(worktree)
     return fs.create_exclusive(lease_path(worktree), _text(lease))
 
 
@@ -54,10 +57,24 @@ def release(worktree: Path | None, agent_id: str | None = None) -> bool:
 
     Without an id the lease goes whosever it is (F-L3): only for callers that have proved that nobody is there.
     """
-    held = read(worktree) if worktree is not None else None
-    if worktree is None or held is None or agent_id not in (None, held.agent_id):
+    if worktree is None:
+        return False
+    _remove_drafts(worktree)
+    held = read(worktree)
+    if held is None or agent_id not in (None, held.agent_id):
         return False
     return fs.remove_file(lease_path(worktree))
+
+
+def _remove_drafts(worktree: Path) -> None:
+    """Remove what processes that were killed had begun to write. No lease depends on it, and no failure of it counts."""
+    # The status line reads leases and must not pay for this (DESIGN 9, rule of weight).
+    from side_agents.infra import fs_survey
+
+    for path in fs_survey.leftovers(lease_path(worktree).parent, older_than=math.inf):
+        if is_lease(path.relative_to(worktree).as_posix()):
+            with suppress(StateError):
+                fs.remove_file(path)
 
 
 def _text(lease: Lease) -> str:

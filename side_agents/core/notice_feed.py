@@ -123,11 +123,9 @@ def _observed(change: Change) -> datetime:
 def describe(told: Told, zone: tzinfo | None = None) -> str:
     """One line for a person or a model (reference/side-agents 6.6); times are in ``zone``, by default the local one."""
     notice, change = told.notice, told.change
-    route = " -> ".join((notice.from_status, *notice.path))
-    if notice.adopted and notice.path == (notice.from_status,):
-        route = str(notice.to_status)
+    route, count = _route(notice)
     window = f"tmux #{notice.window_index}, " if notice.window_index is not None else ""
-    more = f", {notice.count} coalesced" if notice.count > 1 else ""
+    more = f", {count} coalesced" if count > 1 else ""
     when = notice.observed_at.astimezone(zone).strftime("%H:%M:%S")
     parts = [f"side-agent {change.agent_id}: {route} ({window}{when}{more})"]
     if notice.adopted:
@@ -135,6 +133,16 @@ def describe(told: Told, zone: tzinfo | None = None) -> str:
     elif change.orphaned:
         parts.append("[orphaned]")
     return text.printable(" ".join(parts) + _detail(change))
+
+
+def _route(notice: Notice) -> tuple[str, int]:
+    """The way in words and the number of its steps; what a start consists of is its own business and is one word."""
+    if notice.adopted and notice.path == (notice.from_status,):
+        return str(notice.to_status), notice.count
+    if not notice.from_status.is_starting:
+        return " -> ".join((notice.from_status, *notice.path)), notice.count
+    later = [status for status in notice.path if not status.is_starting]
+    return " -> ".join(("starting", *later)), notice.count - (len(notice.path) - len(later))
 
 
 def _detail(change: Change) -> str:

@@ -41,6 +41,13 @@ class Notice:
     observed_at: datetime
     adopted: bool = False
 
+    @property
+    def is_start(self) -> bool:
+        """Whether the agent was started and is at work, and nothing else: whoever started it knows."""
+        steps = (self.from_status, *self.path)
+        only_starts = all(step.is_starting or step is AgentStatus.RUNNING for step in steps)
+        return self.from_status.is_starting and only_starts and not self.adopted
+
 
 Buffer = Mapping[str, Notice]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from side_agents.infra import fs_tree
-from side_agents.paths import LEASE_FILE, META_DIR
+from side_agents.paths import META_DIR, is_lease
 
 FOLDERS = frozenset(
     (
@@ -23,13 +23,13 @@ FILE_SUFFIXES = frozenset((".pyc", ".pyo", ".o", ".obj", ".class", ".tsbuildinfo
 FILES = frozenset((".DS_Store", "Thumbs.db", ".eslintcache", ".coverage"))
 # Inside a folder of builds these are nobody's build product: somebody keeps data there.
 _DATA_SUFFIXES = frozenset((".db", ".sqlite", ".sqlite3", ".sql", ".key", ".pem", ".tfstate"))
-_OWN = frozenset((LEASE_FILE, f"{META_DIR}/merge.lock"))
+_MERGE_LOCK = f"{META_DIR}/merge.lock"
 
 
 def is_regenerable(path: str) -> bool:
     """Whether a path inside a checkout names something that a tool makes anew; a folder's path ends in ``/``."""
     pure = PurePosixPath(path)
-    if path.rstrip("/") in _OWN:
+    if is_lease(path) or path == _MERGE_LOCK:
         return True
     parts = pure.parts if path.endswith("/") else pure.parts[:-1]
     in_folder = any(part in FOLDERS or part.endswith(FOLDER_SUFFIXES) for part in parts)

@@ -18,7 +18,7 @@ from side_agents.core.include_list import Mode, Pattern
 from side_agents.errors import SideAgentsError
 from side_agents.infra import clock, fs, fs_copy, fs_tree, git_ignored
 from side_agents.infra.git import Git
-from side_agents.paths import LEASE_FILE, META_DIR, SHARED_PREFIX
+from side_agents.paths import META_DIR, SHARED_PREFIX, is_lease
 
 LISTS = (".worktreeinclude", f".pi/{SHARED_PREFIX}include")
 _LIST_LIMIT = 1024 * 1024
@@ -183,7 +183,7 @@ def _children(main: Path, folder: str) -> Iterator[str]:
 
 def _is_own(path: str) -> bool:
     name = path.rstrip("/")
-    return name in (META_DIR, LEASE_FILE) or name.startswith((f"{META_DIR}/", f".pi/{SHARED_PREFIX}"))
+    return name == META_DIR or is_lease(name) or name.startswith((f"{META_DIR}/", f".pi/{SHARED_PREFIX}"))
 
 
 def _holds_own(path: str) -> bool:

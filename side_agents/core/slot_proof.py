@@ -20,7 +20,7 @@ from side_agents.infra import fs_tree, git_registration, git_work, processes, pr
 from side_agents.infra.git import Git
 from side_agents.infra.git_registration import Registration
 from side_agents.models import Lease
-from side_agents.paths import LEASE_FILE, SHARED_PREFIX
+from side_agents.paths import SHARED_PREFIX, is_lease
 
 # Marks the lease that a discard takes, so that one that was killed is known for what it is.
 DISCARD_PURPOSE = "discard"
@@ -219,7 +219,7 @@ def is_own_file(path: Path, name: str) -> bool:
     """Our lease and our links, where a repository's exclude file does not hide them."""
     file = path / name
     link = file.parent == path / ".pi" and file.name.startswith(SHARED_PREFIX) and file.is_symlink()
-    return name == LEASE_FILE or (link and file.readlink().is_absolute())
+    return is_lease(name) or (link and file.readlink().is_absolute())
 
 
 def _nested_faults(context: Context, path: Path, registration: Registration) -> Iterator[Reason]:

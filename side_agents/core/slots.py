@@ -13,9 +13,9 @@ from enum import Enum
 from pathlib import Path
 
 from side_agents import names
-from side_agents.core import leases
+from side_agents.core import cut_off, leases
 from side_agents.errors import SideAgentsError
-from side_agents.infra import fs, git_layout
+from side_agents.infra import fs, git_cut_off, git_layout
 from side_agents.infra.git import Git
 from side_agents.models import AgentRecord, Lease
 from side_agents.paths import SHARED_PREFIX
@@ -181,23 +181,29 @@ def leave(slot: Path, branch: str, base: str | None) -> str:
     held = leases.read(slot)
     if held is not None and held.agent_id != names.id_of_branch(branch):
         return f"the slot {slot.name} is left to {held.agent_id or 'whoever holds its lease'}"
-    made = slot.is_dir()
-    git = Git(slot if made else _pool_of(slot))
+    pool = Git(_pool_of(slot))
     try:
-        if not made:
-            _drop_empty_branch(git, branch, base)
-            return f"the slot {slot.name} was not made"
-        if git.layout().worktree_top != slot.resolve():
-            return f"{slot} is left as it is"
-        if git.current_branch() == branch:
-            _finish_checkout(git)
-            if base is None or not git.is_clean() or git.resolve("HEAD") != base:
-                why = "" if base is None else ", because there is work in it"
-                return f"the slot {slot.name} with its branch {branch} is left as it is{why}"
-            git.run("checkout", "--quiet", "--detach")
-        _drop_empty_branch(git, branch, base)
+        cut_off.unlock(pool, slot, branch)
+        left = _leave_worktree(Git(slot), branch, base) if slot.is_dir() else f"the slot {slot.name} was not made"
+        _drop_empty_branch(pool, branch, base)
     except SideAgentsError as error:
         return f"the slot {slot.name} is left as it is ({error.message})"
+    return left
+
+
+def _leave_worktree(git: Git, branch: str, base: str | None) -> str:
+    slot = git.directory
+    if git.layout().worktree_top != slot.resolve():
+        return f"{slot} is left as it is"
+    is_on_it = git.current_branch() == branch
+    _mend_checkout(git, branch, base, is_on_it=is_on_it)
+    if is_on_it and base is None:
+        return f"the slot {slot.name} with its branch {branch} is left as it is"
+    if not git.is_clean() or (is_on_it and git.resolve("HEAD") != base):
+        its_branch = f" with its branch {branch}" if is_on_it else ""
+        return f"the slot {slot.name}{its_branch} is left as it is, because there is work in it"
+    if is_on_it:
+        git.run("checkout", "--quiet", "--detach")
     return f"the slot {slot.name} is free again"
 
 
@@ -211,9 +217,10 @@ def _drop_empty_branch(git: Git, branch: str, base: str | None) -> None:
         git.delete_ref_if(f"refs/heads/{branch}", base)
 
 
-def _finish_checkout(git: Git) -> None:
-    # A start that was cut off after `worktree add` left a worktree without an index: there is nothing to overwrite.
-    layout = git.layout()
-    untouched = not any(entry.name not in (".git", ".pi") for entry in git.directory.iterdir())
-    if untouched and not (layout.git_dir / "index").exists():
-        git.run("reset", "--quiet", "--hard", "HEAD", deadline=600.0)
+def _mend_checkout(git: Git, branch: str, base: str | None, *, is_on_it: bool) -> None:
+    # Only before git writes the index, or else HEAD, a checkout can have been cut off; later changes are somebody's own.
+    if is_on_it and (git.layout().git_dir / "index").exists():
+        return
+    target = base or git.resolve(f"refs/heads/{branch}")
+    if target is not None and not git.is_clean():
+        git_cut_off.mend(git, target)

@@ -187,8 +187,12 @@ def open_parent(
     *,
     pi_args: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    is_installed: bool = False,
 ) -> ParentPi:
-    """Start a Pi in a tmux session of its own and wait until it takes input. The folder is its HOME, fresh or shared."""
+    """Start a Pi in a tmux session of its own and wait until it takes input. The folder is its HOME, fresh or shared.
+
+    ``is_installed``: this Pi finds the extension by itself.
+    """
     pi_folder = _pi_folder(rig, folder)
     environment = environment or {
         **rig.environment,
@@ -200,7 +204,8 @@ def open_parent(
     session = f"p-{uuid.uuid4().hex[:8]}"
     exports = [part for name, value in environment.items() for part in ("-e", f"{name}={value}")]
     where = ["-s", session, "-x", "130", "-y", "50", "-c", str(repo.path)]
-    command = ["pi", "-e", str(resources.template_path(EXTENSION)), *pi_args]
+    extension = () if is_installed else ("-e", str(resources.template_path(EXTENSION)))
+    command = ["pi", *extension, *pi_args]
     pane = rig.tmux("new-session", "-d", "-P", "-F", "#{pane_id}", *where, *exports, "--", *command).strip()
     return ParentPi(rig, repo, folder, session, pane, environment).settled()
 
@@ -208,9 +213,9 @@ def open_parent(
 def _pi_folder(rig: PiRig, folder: Path) -> Path:
     """Pi's own folder with the scripted model twice: as it is, and as one that thinks; and one that cannot be reached."""
     place = folder / "pi"
-    if place.exists():
+    if (place / "models.json").exists():
         return place
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     provider = {"baseUrl": f"{rig.model.url}/v1", "api": "openai-completions", "apiKey": "dummy"}
     models = [{"id": "fake-model"}, {"id": "thinker", "reasoning": True}]
     broken = {**provider, "baseUrl": "http://127.0.0.1:9/v1", "models": [{"id": "silent"}]}

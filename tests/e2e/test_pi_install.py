@@ -69,7 +69,7 @@ class Person:
 
 def test_pi_has_the_commands_and_skills_once(pi_rig: PiRig, installed: Path, tmp_path: Path) -> None:
     person = Person(pi_rig, make_repository(tmp_path / "work").path)
-    assert sorted(person.offered("/skill:")) == ["skill:agent-setup", "skill:side-agents"]
+    assert sorted(person.offered("/skill:")) == ["skill:agent-setup", "skill:forum", "skill:side-agents"]
     assert sorted(person.offered("/agent")) == ["agent", "agent-resume", "agents"]
     assert "conflict" not in person.text()
     assert "error" not in person.text().lower()

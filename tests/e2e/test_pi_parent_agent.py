@@ -131,7 +131,7 @@ def test_x13_the_task_arrives_byte_for_byte(parent: ParentPi, task: str) -> None
 
 def test_mistakes_are_answered_with_what_to_do(parent: ParentPi) -> None:
     parent.type("/agents")
-    parent.sees("There are no side agents yet. /agent TASK starts one.")
+    parent.sees("There are no side agents now. /agent TASK starts one")
     parent.type("/agent")
     parent.sees("There is no task. Usage: /agent [-model MODEL]")
     parent.type("/agent -model")

@@ -44,7 +44,7 @@ def test_b35_nothing_is_started_or_written_before_it_is_used(parent: ParentPi) -
     assert parent.companions() == []
     assert not parent.state.exists()
     parent.type("/agents")
-    parent.sees("There are no side agents yet")
+    parent.sees("There are no side agents now")
     assert len(parent.companions()) == 1
     assert not parent.state.exists()
 
@@ -63,7 +63,7 @@ def test_a_session_where_agents_are_at_work_shows_them_and_a_child_needs_no_proc
 
 
 def test_without_a_user_interface_reports_are_printed_and_pi_ends(parent: ParentPi) -> None:
-    assert "There are no side agents yet" in parent.prints("/agents").stderr
+    assert "There are no side agents now" in parent.prints("/agents").stderr
     started = parent.prints("/agent -model fake-model -- SAY: by print")
     assert "Side agent short-answer is running." in started.stdout
     assert "    SAY: by print" in started.stdout

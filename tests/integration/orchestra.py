@@ -216,7 +216,28 @@ class Orchestra:
         assert self.leases() == {}
         eventually(lambda: all(_is_placeholder(pane) for pane in self.panes()), SLOW)
         eventually(lambda: not self.processes(), SLOW)
-        assert [path.name for path in self.slots() if Repository(path).status()] == []
+        dirty = [path for path in self.slots() if Repository(path).status()]
+        assert not dirty, "slots that nobody has are not clean:\n" + "\n".join(map(self.story, dirty))
+
+    def story(self, slot: Path) -> str:
+        """Everything that tells how a slot came to look as it does, for the message of a failed test."""
+        git = Repository(slot)
+        asked = (
+            "status --porcelain=v2 --branch --untracked-files=all",
+            "log --max-count=20 --walk-reflogs --format=%h_%gd_%gs --date=iso",
+            "diff --stat",
+            "worktree list",
+        )
+        told = {f"git {args}": git.git(*args.split(), check=False) for args in asked}
+        admin = Path(git.git("rev-parse", "--absolute-git-dir"))
+        told["git's entry"] = f"{(admin / 'HEAD').read_text()}{_listing(admin)}"
+        told[".pi"] = _listing(slot / ".pi")
+        registry = self.context.registry
+        rows = [(row.id, row.worktree_path, row) for row in registry.read().agents.values()]
+        stones = [(stone.id, stone.worktree_path, stone) for stone in registry.history()]
+        for name, _, holder in [each for each in (*stones, *rows) if each[1] == str(slot)][-5:]:
+            told[f"agent {name}"] = f"{holder}\n{self.journal(name)}"
+        return f"{slot.name}:\n" + "\n".join(f"--- {what}\n{text}" for what, text in told.items())
 
     def child(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         """A program in the repository, see ``orchestra_child.main``."""
@@ -250,6 +271,12 @@ def orchestra(
 def _is_placeholder(pane: PaneInfo) -> bool:
     """What is left of a start that was killed while it opened its window; it ends by itself after half a minute."""
     return not pane.agent_tag and pane.current_command == "sleep"
+
+
+def _listing(folder: Path) -> str:
+    """Names, sizes and times of what lies in a folder; lock files are among them."""
+    found = [(path, path.lstat()) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    return "\n".join(f"{facts.st_mtime:.3f} {facts.st_size:8} {path.name}" for path, facts in found)
 
 
 def _outlive(mark: bytes, deadline: float) -> dict[int, str]:

@@ -61,6 +61,8 @@ def boundaries(die_at: str | None, seen: Callable[[str], None]) -> None:
 
         setattr(module, attribute, outer)
 
+    # In between a file that is being written has a name of its own, which for a lease lies in the agent's worktree.
+    wrap(fs, "_write_temp", lambda path, *_: f"draft {path.name}" if path.name == "active.lock" else None)
     wrap(fs, "replace", lambda path, *_: f"write {path.name}")
     wrap(fs, "create_exclusive", lambda path, *_: f"create {path.name}")
     wrap(fs, "move", lambda *_: "archive")

@@ -16,6 +16,10 @@ import pytest
 from side_agents import __version__, resources
 from side_agents.clients import pi_install
 from side_agents.clients.pi_install import State
+from side_agents.config import Config
+from side_agents.core import doctor_machine
+from side_agents.core.doctor_site import Machine
+from side_agents.core.findings import Severity
 from side_agents.errors import RefusedError, StateError
 
 USERS = {"defaultProvider": "mine", "packages": ["npm:@someone/theme"], "extensions": ["~/own.ts"]}
@@ -106,7 +110,7 @@ def test_what_is_written_points_to_this_installation_and_all_of_it_is_there(home
     written = values(home.file)
     assert written["version"] == __version__
     assert written["extension"] == answer["loads"] == str(resources.template_path("pi/side-agents.js"))
-    assert [Path(skill).name for skill in written["skills"]] == ["agent-setup", "side-agents"]
+    assert [Path(skill).name for skill in written["skills"]] == ["agent-setup", "forum", "side-agents"]
     assert all((Path(skill) / "SKILL.md").is_file() for skill in written["skills"])
     assert os.access(written["program"], os.X_OK)
 
@@ -148,6 +152,24 @@ def rewrite(file: Path, **changes: Any) -> None:
     text = body.replace(json.dumps(old), json.dumps({**old, **changes}))
     assert text != body
     file.write_text(pi_install._signed(text))
+
+
+def test_doctor_tells_what_is_not_current_and_the_way_out(home: Home, tmp_path: Path) -> None:
+    def told() -> list[tuple[str, Severity]]:
+        found = list(doctor_machine.extension_is_current(Machine(home.environment, Config())))
+        assert all("side-agents install pi" in each.mend and str(home.file) in each.what for each in found)
+        return [(each.code, each.severity) for each in found]
+
+    assert told() == []
+    home.run()
+    assert told() == []
+    rewrite(home.file, version="0.0.1")
+    assert told() == [("extension-outdated", Severity.WARNING)]
+    rewrite(home.file, extension=str(tmp_path / "gone/side-agents.js"))
+    assert told() == [("extension-broken", Severity.WARNING)]
+    home.run()
+    home.file.write_text(home.file.read_text() + "// mine\n")
+    assert told() == [("extension-edited", Severity.NOTE)]
 
 
 def test_a_moved_installation_is_told_by_check_and_mended_by_install(home: Home, tmp_path: Path) -> None:

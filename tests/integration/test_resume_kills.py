@@ -50,7 +50,7 @@ BEFORE_WINDOW = (
     "write registry.json 2",
     "write launch.sh",
 )
-ELSEWHERE = ("git checkout", "git worktree add", "git reset")
+ELSEWHERE = ("git checkout", "git worktree add", "git reset", "draft active.lock", "draft active.lock 2")
 WITH_WINDOW = ("tmux set-option", "write registry.json 3", "write active.lock")
 
 

@@ -26,10 +26,11 @@ TASK = "say: hello"
 AGENT = "say-hello"
 # What leaves a trace, in order; "write registry.json" are the three states of the row.
 BEFORE = ("write exclude",)
-OPENED = ("tmux set-option", "write registry.json 3", "write active.lock")
+OPENED = ("tmux set-option", "write registry.json 3", "draft active.lock 2", "write active.lock")
 LAUNCHING = ("write kickoff.md", "write backlog.log", "write registry.json 2", "write launch.sh", "tmux new-window")
-IN_FRESH_SLOT = ("write registry.json", "git worktree add", "create active.lock", "git reset", "archive")
-IN_USED_SLOT = ("write registry.json", "create active.lock", "git checkout branch", "git update-ref")
+LEASED = ("draft active.lock", "create active.lock")
+IN_FRESH_SLOT = ("write registry.json", "git worktree add", *LEASED, "git reset", "archive")
+IN_USED_SLOT = ("write registry.json", *LEASED, "git checkout branch", "git update-ref")
 
 
 @pytest.fixture
@@ -112,6 +113,7 @@ def assert_crashed_and_given_back(stage: Orchestra) -> None:
     assert AGENT not in stage.branches()
     assert not stage.leases()
     slots = stage.slots()
+    assert not [path for slot in slots for path in slot.glob(".pi/.active.lock.*")], "half a lease was left behind"
     again = stage.start(TASK, client="fake")
     assert again.id == AGENT
     assert stage.slots() == slots, "a slot was given back and is not used again"
@@ -138,7 +140,7 @@ def test_a_start_killed_when_its_window_runs_leaves_a_normal_agent(
     assert stage.send(AGENT, "write: made.txt data\ncommit: made").state == "submitted"
     eventually(lambda: "made.txt" in stage.worktree(row).git("ls-files"), SLOW)
     stage.quit(AGENT)
-    assert "made.txt" in stage.repo.git("ls-tree", "--name-only", f"side-agent/{AGENT}").split()
+    assert stage.repo.git("diff", "--name-only", f"HEAD...side-agent/{AGENT}") == "made.txt"
     stage.assert_quiet()
 
 

@@ -21,6 +21,7 @@ from side_agents.models import ProcessRef
         "node_modules/", "node_modules/left-pad/test.db", "web/node_modules/a/b.js", ".venv/", ".venv/lib/key.pem",
         "src/__pycache__/a.pyc", "a.pyc", "target/debug/app", "dist/", "build/lib/x.so", "pkg.egg-info/PKG-INFO",
         ".pytest_cache/v/x", ".DS_Store", ".pi/active.lock", ".pi/side-agents/merge.lock",
+        ".pi/.active.lock.4711-0123456789ab.tmp",
     ],
 )  # fmt: skip
 def test_what_a_tool_makes_anew_is_regenerable(path: str) -> None:
@@ -31,7 +32,8 @@ def test_what_a_tool_makes_anew_is_regenerable(path: str) -> None:
     "path",
     [
         ".env", "data/app.db", "ignored/", "notes.txt", "target", "dist", "node_modules", "build/data.sqlite",
-        "target/terraform.tfstate", "dist/server.key", "my-node_modules/file", "x.pycx", ".pi/side-agents/registry.json",
+        ".pi/.active.lock.4711-0123456789ab.tmp/data", ".pi/.active.lock.mine.tmp", "dist/server.key",
+        "target/terraform.tfstate", "my-node_modules/file", "x.pycx", ".pi/side-agents/registry.json",
         "backup.sql", "logs/run.log", ".terraform/terraform.tfstate",
     ],
 )  # fmt: skip

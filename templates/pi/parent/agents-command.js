@@ -4,7 +4,7 @@ import { agentsReport, failureText, windowNumber } from "./report.js";
 import { clip, oneLine, plain, plural } from "./text.js";
 
 export const DESCRIPTION = "List the side agents; clear failed ones, look at one, jump to it, stop it.";
-const NONE = "There are no side agents yet. /agent TASK starts one.";
+const NONE = "There are no side agents now. /agent TASK starts one, /agent-resume opens one again that has ended.";
 const NAMED = 6;
 const LOG_LINES = 40;
 const ROW_LIMIT = 110;

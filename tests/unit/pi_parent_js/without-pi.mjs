@@ -6,8 +6,16 @@ const STANDINS = {
   "@mariozechner/pi-coding-agent": `
     export const convertToLlm = (messages) => messages;
     export const serializeConversation = (messages) => messages.map((each) => each.role + ": " + each.content).join("\\n");
-    export class SessionManager {}
-    export class SessionSelectorComponent {}`,
+    export class SessionManager {
+      static open(file) {
+        return { appendSessionInfo: (title) => globalThis.retitled.push([file, title]) };
+      }
+    }
+    export class SessionSelectorComponent {
+      constructor(...given) {
+        this.given = given;
+      }
+    }`,
   "@mariozechner/pi-ai": "export const completeSimple = (...args) => globalThis.completeSimple(...args);",
   "@mariozechner/pi-tui": "export class Text { constructor(text) { this.text = text; } }",
 };
