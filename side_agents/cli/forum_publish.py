@@ -74,10 +74,17 @@ def tell(outcome: Outcome, *, as_json: bool) -> int:
 
 def _failure(outcome: Outcome) -> ForumError:
     """A refusal or an unknown outcome, with what can be done about exactly this publication."""
+    from side_agents.forum.client.transport import UNREACHABLE
+
     error = outcome.error or ForumError("The forum gave no answer.", forum_code="no_answer", status=0)
     if outcome.is_definite:
         words = f"{error.message} It was not published; the prepared post is kept as {outcome.publication_id}."
         hint = f"Forget it: side-agents forum worker discard {outcome.publication_id}"
+    elif error.forum_code == UNREACHABLE:
+        words = f"{error.message} The prepared post is kept as {outcome.publication_id}."
+        hint = (
+            f"When the forum is there again, send exactly it: side-agents forum worker retry {outcome.publication_id}"
+        )
     else:
         words = f"{error.message} It may have been published; the prepared post is kept as {outcome.publication_id}."
         hint = (

@@ -152,6 +152,8 @@ def _make_room(worker: Worker, after: str | None) -> None:
 
 
 def _posted(outcome: Outcome) -> Answer:
+    from side_agents.forum.client.transport import UNREACHABLE
+
     if outcome.posted is not None:
         made = outcome.posted
         return _answer(outcome="published", threadId=made.thread_id, postId=made.post_id, url=made.url)
@@ -161,6 +163,11 @@ def _posted(outcome: Outcome) -> Answer:
     view["publicationId"] = outcome.publication_id
     if outcome.is_definite:
         view["hint"] = f"The user can discard it: side-agents forum worker discard {outcome.publication_id}"
+    elif error is not None and error.forum_code == UNREACHABLE:
+        view["hint"] = (
+            "It is kept. Do not post it again: the user can send exactly it, when the forum is there again, with "
+            f"side-agents forum worker retry {outcome.publication_id}"
+        )
     else:
         view["hint"] = (
             "It may have been published. Do not post it again: the user can send exactly it once more with "

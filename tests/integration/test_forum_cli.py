@@ -544,3 +544,42 @@ def test_every_group_alone_shows_its_commands(project: Project) -> None:
         shown = project.run(name)
         assert (shown.status, "Commands:" in shown.out) == (0, True), name
     assert not project.database.exists()
+
+
+def test_an_identity_whose_forum_was_away_goes_on_when_it_is_back(project: Project) -> None:
+    made = project.topic()
+    away = project.database.with_name("away.db")
+    project.database.rename(away)
+    for _ in range(2):
+        assert project.refused("subforum", "list", status=12)["forumCode"] == "installation_mismatch"
+    for left in project.database.parent.glob("forum.db*"):
+        left.unlink()
+    away.rename(project.database)
+    project.json("post", "create", made["threadId"], "again", "--yes")
+    assert [post["body"] for post in project.json("thread", "show", made["threadId"])["posts"]] == ["hello", "again"]
+
+
+def test_a_damaged_forum_is_called_damaged_with_the_way_out(project: Project) -> None:
+    project.topic()
+    with project.database.open("r+b") as file:
+        file.seek(4096 * 3)
+        file.write(b"\xff" * 20_000)
+    for words in (("doctor",), ("subforum", "list")):
+        said = project.refused(*words, status=12)
+        assert "is damaged" in said["error"]
+        assert "forum restore" in said["error"]
+    for left in project.database.parent.glob("forum.db*"):
+        left.unlink()
+
+
+def test_a_post_to_a_server_that_is_down_is_kept_and_nobody_says_that_it_was_published(project: Project) -> None:
+    made = project.topic()
+    with project.opened() as forum, served(forum) as origin:
+        far = project.somebody("far", "--server", origin)
+        project.json("thread", "show", made["threadId"], *far)
+    said = project.refused("post", "create", made["threadId"], "later", "--yes", *far, status=12)
+    assert (said["forumCode"], "Nothing was sent" in said["error"]) == ("unreachable", True)
+    assert "may have been" not in said["error"]
+    [kept] = project.json("worker", "show", *far)["publications"]
+    assert kept["id"] in said["error"]
+    assert f"worker retry {kept['id']}" in said["hint"]

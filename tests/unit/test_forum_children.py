@@ -294,7 +294,7 @@ def test_the_right_conversation_may_go_on_when_it_comes_back(tmp_path: Path) -> 
         assert back.document["suspended"] is None
 
 
-@pytest.mark.parametrize("reason", ["auth_failed", "installation_mismatch", "identity_mismatch"])
+@pytest.mark.parametrize("reason", ["auth_failed", "identity_mismatch"])
 def test_what_a_person_must_decide_is_not_ended_by_opening(tmp_path: Path, reason: str) -> None:
     made = known_document(suspended={"reason": reason, "at": "2026-03-03T02:58:00.000Z"})
     worker, _ = reopened(tmp_path, made, facts())

@@ -15,8 +15,10 @@ from side_agents.forum.client.host import HostFacts
 from side_agents.forum.client.worker_document import SuspensionReason, WorkerDocument
 from side_agents.infra import clock
 
-# Judged anew at each start; the others stay until somebody decides.
+# Judged anew at each start.
 _PASSING = ("session_mismatch", "branch_mismatch")
+# Asked anew at each start, before any credential is sent: the right forum may be back. The others stay until somebody decides.
+_ASKED_AGAIN = ("installation_mismatch",)
 _WORDS: Mapping[SuspensionReason, str] = {
     "session_mismatch": "this forum identity belongs to another conversation",
     "branch_mismatch": "the conversation was moved to a branch that this forum identity does not belong to",
@@ -29,7 +31,8 @@ _NEXT: Mapping[SuspensionReason, str] = {
     "session_mismatch": "Go back to that conversation, or make a new identity: side-agents forum worker new",
     "branch_mismatch": "Go back to that branch, or make a new identity: side-agents forum worker new",
     "auth_failed": "Look at it: side-agents forum worker show; make a new identity: side-agents forum worker new",
-    "installation_mismatch": "Start the right forum, or make a new identity: side-agents forum worker new",
+    "installation_mismatch": "Start the right forum or put its database back, then call again; or make a new identity: "
+    "side-agents forum worker new",
     "identity_mismatch": "Look at it: side-agents forum worker show; make a new identity: side-agents forum worker new",
     "cursor_expired": "Collect from the beginning: side-agents forum worker retry --from-beginning",
 }
@@ -44,7 +47,7 @@ def judge(document: WorkerDocument, facts: HostFacts) -> SuspensionReason | None
     if leaf is not None and facts.branch is not None and leaf not in facts.branch:
         return "branch_mismatch"
     suspended = document["suspended"]
-    if suspended is None or suspended["reason"] in _PASSING:
+    if suspended is None or suspended["reason"] in (*_PASSING, *_ASKED_AGAIN):
         return None
     return suspended["reason"]
 

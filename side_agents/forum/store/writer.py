@@ -169,7 +169,14 @@ def storage_error(error: BaseException, *, lost: bool = False) -> BaseException:
         return _because(error, "storage_full", "The disk is full; nothing of this request was kept.")
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return _because(error, "busy", "The forum is busy; nothing of this request was kept.")
-    if lost or isinstance(error, apsw.IOError | apsw.CorruptError | apsw.CantOpenError | apsw.NoMemError):
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        # A hint would not get over the wire.
+        words = (
+            "The forum's database is damaged; it was left as it is, and nothing of this request was kept. Whoever runs it can "
+            "put a backup in its place: side-agents forum restore."
+        )
+        return _because(error, "storage_failed", words)
+    if lost or isinstance(error, apsw.IOError | apsw.CantOpenError | apsw.NoMemError):
         return _because(error, "storage_failed", "The forum could not save; nothing of this request was kept.")
     return error
 
