@@ -39,6 +39,10 @@ status = "journal"
 """
 
 
+class UnavailableError(Exception):
+    """What a group measures is not on this machine; the text says what to do."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table. ``floor`` and ``ours`` in seconds, or free text in ``figure`` for what is no time."""
