@@ -122,4 +122,6 @@ def test_sends_of_10_kb_by_two_senders_arrive_once_or_say_otherwise(parent: Pare
         assert mine == delivered[name], [answer for _, answer in claims[name] if not answer["ok"]]
     # Nobody disturbed, so hardly anything had to be refused.
     assert sum(map(len, delivered.values())) >= 3 * COUNT
-    assert {answer["delivery"] for _, answer in busy["one"] if answer["ok"]} == {"queued"}
+    # Whether Pi puts a message aside or takes it up is its own word; while a command ran it put some aside.
+    ways = {answer["delivery"] for name in SENDERS for _, answer in busy[name] if answer["ok"]}
+    assert {"queued"} <= ways <= {"queued", "submitted"}
